@@ -1,0 +1,1 @@
+"""Compile with the best schedules found, evaluate, compare with baselines."""

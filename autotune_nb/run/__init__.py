@@ -1,0 +1,1 @@
+"""The run directory: a tuning session on disk, in pure Python."""

@@ -1,0 +1,91 @@
+"""TVM's JSON database as text: MetaSchedule's two files, written and checked without TVM.
+
+``database_workload.json`` holds one ``[hash, base64 of a module]`` a line, line i for task i.
+``database_tuning_record.json`` holds one ``[workload, [trace, run_secs, target, args_info]]`` a
+line; a trial that failed has `FAILED_S` as its only time, which TVM does not take for a result.
+Plain TVM opens both with ``meta_schedule.database.JSONDatabase``. Writing them here, not through
+that class, lets one write hold a whole line, and lets a damaged file be mended and still be read:
+TVM refuses a database with one bad line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune_nb.run import lines
+
+WORKLOAD_FILE = "database_workload.json"
+RECORD_FILE = "database_tuning_record.json"
+FAILED_S = 1e10
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecord:
+    """One line of the tuning records, with its trace left as text.
+
+    `latency_s` is the mean of its times, or None for a failed trial.
+    """
+
+    digest: str
+    task: int
+    latency_s: float | None
+    line: str
+
+
+def digest(line: str) -> str:
+    """Return the name by which the journal refers to a record."""
+    return hashlib.blake2b(line.encode(), digest_size=8).hexdigest()
+
+
+def record_line(task: int, trace: Any, latencies_s: Sequence[float], target: Any, args: Any) -> str:
+    """Return the line of a record; no `latencies_s` means that the trial failed.
+
+    `trace`, `target` and `args` are the JSON values that TVM's ``TuningRecord.as_json`` gives.
+    """
+    times = list(latencies_s) or [FAILED_S]
+    return json.dumps([task, [trace, times, target, args]], separators=(",", ":"))
+
+
+def append_workloads(directory: Path, workloads: Sequence[Any]) -> None:
+    """Write the workloads of a new run, in order of their tasks."""
+    text = [json.dumps(workload, separators=(",", ":")) for workload in workloads]
+    lines.append(directory / WORKLOAD_FILE, text, sync=True)
+
+
+def append_record(directory: Path, line: str) -> None:
+    """Append one record."""
+    lines.append(directory / RECORD_FILE, [line])
+
+
+def read_workloads(directory: Path) -> list[str]:
+    """Return the workload lines, in order of their tasks."""
+    return [line.decode() for line in lines.read(directory / WORKLOAD_FILE)[0]]
+
+
+def read_records(directory: Path) -> tuple[list[StoredRecord], list[bytes]]:
+    """Return the records, and the lines that are none."""
+    records, bad = [], []
+    for raw in lines.read(directory / RECORD_FILE)[0]:
+        try:
+            line = raw.decode()
+            task, (_, times, _, _) = json.loads(line)
+            good = [float(t) for t in times if t != FAILED_S]
+        except (ValueError, TypeError):
+            bad.append(raw)
+            continue
+        latency = sum(good) / len(good) if good else None
+        records.append(
+            StoredRecord(digest=digest(line), task=int(task), latency_s=latency, line=line)
+        )
+    return records, bad
+
+
+def rewrite_records(directory: Path, records: Sequence[StoredRecord]) -> None:
+    """Replace the record file by these records."""
+    data = "".join(record.line + "\n" for record in records).encode()
+    lines.replace(directory / RECORD_FILE, data)

@@ -1,0 +1,152 @@
+"""The run directory: opened for reading by anybody, for writing by the one who holds its lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune_nb.errors import RunError
+from autotune_nb.run import database, journal
+from autotune_nb.run import events as ev
+from autotune_nb.run.lock import Holder, RunLock
+from autotune_nb.run.manifest import FILE as MANIFEST_FILE
+from autotune_nb.run.manifest import Manifest
+from autotune_nb.run.recovery import mend
+from autotune_nb.run.state import State, fold, initial
+
+
+class RunDirectory:
+    """Paths and manifest of one run, and its state as of the last `poll`.
+
+    Parameters
+    ----------
+    path
+        The run directory.
+
+    Raises
+    ------
+    RunError
+        If it is no run directory.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest = Manifest.read(self.path)
+        self._lock = RunLock(self.path)
+        self._follower = journal.Follower(self.journal, initial(self.manifest.tasks))
+
+    @property
+    def journal(self) -> Path:
+        """The append-only events."""
+        return self.path / journal.FILE
+
+    @property
+    def requests(self) -> Path:
+        """The append-only wishes."""
+        return self.path / "requests.jsonl"
+
+    @property
+    def network(self) -> Path:
+        """The folder with the Relax module and its weights."""
+        return self.path / "network"
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder for compiled libraries, evaluations and reports; made if missing."""
+        folder = self.path / "artifacts"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def tuner_log(self) -> Path:
+        """What the tuner process printed: empty unless something went wrong."""
+        return self.path / "tuner.log"
+
+    def poll(self) -> State:
+        """Read what is new in the journal and return the state."""
+        return self._follower.poll()
+
+    def holder(self) -> Holder:
+        """Tell who is tuning the run, if anybody."""
+        return self._lock.holder()
+
+
+def prepare(path: str | Path) -> Path:
+    """Return `path` as the place of a new run: made if missing.
+
+    Raises
+    ------
+    RunError
+        If something is there already, or it cannot be written to.
+    """
+    directory = Path(path)
+    if (directory / MANIFEST_FILE).exists():
+        raise RunError(
+            f"{directory}: holds a run already; continue it with 'autotune-nb resume {directory}' "
+            "or choose another directory"
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise RunError(f"{directory}: is not empty; choose another directory for the run")
+    except (FileExistsError, NotADirectoryError):
+        raise RunError(f"{directory}: is a file; choose another path for the run") from None
+    except OSError as error:
+        raise RunError(
+            f"{directory}: cannot be made ({error.strerror}); choose a directory you can write to"
+        ) from error
+    return directory
+
+
+class RunWriter:
+    """A run opened for writing: holds the lock, has mended what was torn, and appends.
+
+    Raises
+    ------
+    RunLockedError
+        If another process writes.
+    RunError
+        If the run is read-only or cannot be written to.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.directory = RunDirectory(path)
+        if self.directory.manifest.read_only:
+            raise RunError(
+                f"{path}: was imported and is read-only; tune the network in a new directory"
+            )
+        self._lock = RunLock(self.directory.path)
+        self._lock.acquire()
+        try:
+            self.state = initial(self.directory.manifest.tasks)
+            recovery = mend(self.directory.path, self.state)
+            self.state = recovery.state
+            self.commit(recovery.events)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def commit(self, events: list[ev.Event], *, sync: bool = False) -> State:
+        """Append events to the journal and return the state after them."""
+        if events:
+            state = fold(self.state, events)  # first: an event that cannot be is not written
+            journal.append(self.directory.journal, events, sync=sync)
+            self.state = state
+        return self.state
+
+    def append_record(self, line: str) -> None:
+        """Append one line to TVM's tuning records; do so before its event is committed."""
+        database.append_record(self.directory.path, line)
+
+    def beat(self) -> None:
+        """Give a sign of life to those who look at the lock."""
+        self._lock.beat()
+
+    def close(self) -> None:
+        """Let go of the run."""
+        self._lock.release()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

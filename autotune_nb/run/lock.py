@@ -1,0 +1,110 @@
+"""The run's lock: one writer at a time, held by the operating system, with a heartbeat."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from autotune_nb.errors import RunError, RunLockedError
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds (or last held) a run's lock.
+
+    Attributes
+    ----------
+    alive
+        True while the operating system says that the lock is held.
+    pid, host
+        The process, as it wrote itself down; None if unknown.
+    heartbeat
+        When it last gave a sign of life, in seconds since the Unix epoch; None if never.
+    """
+
+    alive: bool
+    pid: int | None = None
+    host: str | None = None
+    heartbeat: float | None = None
+
+
+class RunLock:
+    """The lock of one run directory.
+
+    The operating system releases it when its holder dies, so a stale lock cannot exist. The holder
+    is written to a file of its own beside it, whose modification time is the heartbeat.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "lock"
+        self._holder_path = directory / "lock.holder"
+        self._lock = FileLock(self._path)
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises
+        ------
+        RunLockedError
+            If another process has it.
+        RunError
+            If the directory cannot be written to.
+        """
+        try:
+            # not 0: a reader that asks who holds the lock has it for an instant
+            self._lock.acquire(timeout=0.5, poll_interval=0.02)
+        except Timeout:
+            holder = self.holder()
+            who = f"process {holder.pid} on {holder.host}" if holder.pid else "another process"
+            raise RunLockedError(
+                f"{self._path.parent}: {who} is tuning this run; watch it with 'autotune-nb watch "
+                f"{self._path.parent}' or end it with 'autotune-nb stop {self._path.parent}'"
+            ) from None
+        except OSError as error:
+            raise RunError(
+                f"{self._path.parent}: cannot lock the run ({error.strerror}); make the directory "
+                "writable, or copy it and tune the copy"
+            ) from error
+        value = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
+        self._holder_path.write_text(json.dumps(value))
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        try:
+            os.utime(self._holder_path)
+        except OSError:  # a full or vanished disk must not end the tuning
+            return
+
+    def release(self) -> None:
+        """Give the lock back; does nothing if it is not held."""
+        self._lock.release()
+
+    def holder(self) -> Holder:
+        """Tell who holds the lock, without disturbing the holder."""
+        alive = self._lock.is_locked or self._held_elsewhere()
+        try:
+            value = json.loads(self._holder_path.read_text())
+            beat = self._holder_path.stat().st_mtime
+            return Holder(alive=alive, pid=value["pid"], host=value["host"], heartbeat=beat)
+        except (OSError, ValueError, KeyError, TypeError):
+            return Holder(alive=alive)
+
+    def _held_elsewhere(self) -> bool:
+        if not self._path.exists():
+            return False
+        # The only portable way to ask is to try; `acquire` waits long enough not to mind.
+        probe = FileLock(self._path)
+        try:
+            probe.acquire(timeout=0)
+        except Timeout:
+            return True
+        except OSError:
+            return False
+        probe.release()
+        return False

@@ -1,0 +1,143 @@
+"""The manifest: what a run tunes, written once when the run is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from autotune_nb.errors import RunError
+from autotune_nb.run import lines
+from autotune_nb.run.records import TaskInfo
+
+FORMAT = 1
+FILE = "manifest.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a run tunes; fixed when it is made, so that its trials can be compared.
+
+    Attributes
+    ----------
+    batch_size
+        Candidates searched, built and measured in one round.
+    population, generations
+        Size of the evolutionary search of a round; 0 lets the tuner choose.
+    repeats, min_repeat_ms
+        A candidate is timed `repeats` times, each over at least `min_repeat_ms` milliseconds.
+    build_timeout_s, measure_timeout_s
+        A build or measurement that takes longer is killed and counts as failed.
+    workers
+        Build processes; 0 means as many as there are cores.
+    seed
+        Seed of the search: the same seed and versions give the same first candidates.
+    cool_down_ms
+        Pause before each measurement, in milliseconds.
+    """
+
+    batch_size: int = 16
+    population: int = 0
+    generations: int = 0
+    repeats: int = 1
+    min_repeat_ms: int = 60
+    build_timeout_s: float = 20.0
+    measure_timeout_s: float = 10.0
+    workers: int = 0
+    seed: int = 0
+    cool_down_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a run is about.
+
+    Attributes
+    ----------
+    name
+        The network's name.
+    network_fingerprint
+        `Network.fingerprint` of the network that was extracted.
+    network
+        Its source, layout, inputs, outputs and parameter count, as JSON values.
+    target
+        TVM's target configuration, complete (with ``mcpu``, ``num-cores``, …).
+    device
+        The device that measures, for example ``cpu`` or ``cuda:0``, and its name.
+    versions
+        Versions of Python, TVM and this package that made the run.
+    options
+        How it tunes.
+    tasks
+        The extracted tasks, in order of their ids.
+    created
+        When, in seconds since the Unix epoch.
+    read_only
+        True for a run imported from elsewhere: it can be looked at, not tuned.
+    """
+
+    name: str
+    network_fingerprint: str
+    network: dict[str, Any]
+    target: dict[str, Any]
+    device: str
+    device_name: str
+    versions: dict[str, str]
+    options: Options
+    tasks: tuple[TaskInfo, ...]
+    created: float
+    read_only: bool = False
+    format: int = FORMAT
+
+    def write(self, directory: Path) -> None:
+        """Write the manifest into a run directory, whole or not at all."""
+        text = json.dumps(dataclasses.asdict(self), indent=1)
+        lines.replace(directory / FILE, text.encode())
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """Read a run directory's manifest.
+
+        Raises
+        ------
+        RunError
+            If the directory is no run, or its manifest is broken or of a later format.
+        """
+        path = directory / FILE
+        try:
+            value = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            if not directory.exists():
+                raise RunError(f"{directory}: no such run; check the path") from None
+            raise RunError(
+                f"{directory}: not a run directory (it has no {FILE}); pass a directory made by "
+                "'autotune-nb tune'"
+            ) from None
+        except NotADirectoryError:
+            raise RunError(f"{directory}: is a file; pass a run directory") from None
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{path}: cannot be read ({error}); restore it from a copy, or tune anew in "
+                "another directory"
+            ) from error
+        return cls._from_json(value, path)
+
+    @classmethod
+    def _from_json(cls, value: Any, path: Path) -> Manifest:
+        try:
+            if value["format"] > FORMAT:
+                raise RunError(
+                    f"{path}: has format {value['format']}, this version reads up to {FORMAT}; "
+                    "upgrade autotune-nb"
+                )
+            known = {f.name for f in dataclasses.fields(Options)}
+            value["options"] = Options(**{k: v for k, v in value["options"].items() if k in known})
+            value["tasks"] = tuple(TaskInfo.from_json(task) for task in value["tasks"])
+            names = {f.name for f in dataclasses.fields(cls)}
+            return cls(**{k: v for k, v in value.items() if k in names})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(
+                f"{path}: is damaged ({type(error).__name__}: {error}); restore it from a copy, "
+                "or tune anew in another directory"
+            ) from error

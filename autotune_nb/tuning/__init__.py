@@ -1,0 +1,1 @@
+"""Tuning: tasks, search, workers, measurement and the tuner process."""

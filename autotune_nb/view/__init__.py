@@ -1,0 +1,1 @@
+"""Tables, plots, widgets and reports of a run; no TVM."""
