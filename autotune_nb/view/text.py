@@ -13,7 +13,7 @@ from autotune_nb.view.sanitise import clean, pad, shorten
 from autotune_nb.view.status import error_totals, missing_results, progress, share, status
 from autotune_nb.view.units import duration, milliseconds, percent, significant
 
-_MIN_NAME = 12
+_ENOUGH_NAME = 28  # columns that tell most names apart
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,6 @@ def _table(state: State, columns: int, max_rows: int | None, ascii_only: bool) -
     shown = _columns(state)
     cells = {c.title: [c.cell(task) for task in tasks] for c in shown}
     widths = {c.title: max(len(c.title), *map(sanitise.width, cells[c.title]), 0) for c in shown}
-    widths["Name"] = max(widths["Name"], _MIN_NAME)
     gap = 2
 
     def room() -> int:
@@ -122,7 +121,7 @@ def _table(state: State, columns: int, max_rows: int | None, ascii_only: bool) -
         others = sum(widths[c.title] + gap for c in shown) - widths["Name"] - gap
         return columns - others
 
-    while room() < _MIN_NAME:
+    while room() < min(widths["Name"], _ENOUGH_NAME):
         last = max(shown, key=lambda c: c.optional)
         if not last.optional:
             break

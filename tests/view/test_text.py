@@ -37,7 +37,7 @@ def test_no_line_is_wider_than_the_terminal(told, width):
 
 
 def test_a_narrow_terminal_keeps_latency_and_trials(told):
-    head = text.render_task_table(told.state, width=50).splitlines()[0]
+    head = text.render_task_table(told.state, width=55).splitlines()[0]
     assert head.split() == ["ID", "Name", "Latency", "(ms)", "Trials", "Weight"]
 
 
