@@ -1,0 +1,58 @@
+"""Lowers a network to the TensorIR functions that are tuned and compiled: one way for both.
+
+A tuning record is found again only if the function that is compiled equals the function that was
+tuned, so extraction and compilation must not differ in a single pass. Variants of the lowering
+(other formulations, layouts or precisions) belong into `stages`, as stages of their own.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from autotune_nb.network import folding
+from autotune_nb.network.network import Network
+
+
+def lower(network: Network, target: tvm.target.Target) -> tvm.ir.IRModule:
+    """Lower a network for a target.
+
+    Parameters
+    ----------
+    network
+        What to lower; its weights are bound as constants.
+    target
+        What to lower for; a few operators have forms of their own on some targets.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+        ``main`` takes the network's inputs and calls TensorIR functions, one for each group of
+        fused operators, none of them scheduled. Equal networks and targets give equal modules.
+    """
+    module = network.bound_module()
+    with target, tvm.transform.PassContext(opt_level=3):
+        for stage in stages(target):
+            module = stage(module)
+    return module
+
+
+def stages(target: tvm.target.Target) -> tuple[tvm.transform.Pass, ...]:
+    """Return the passes of `lower`, in order."""
+    transform = relax.transform
+    return (
+        transform.DecomposeOpsForInference(),
+        transform.CanonicalizeBindings(),
+        # In NumPy first: TVM folds by compiling a function for each operator and shape, seconds
+        # for a common network.
+        folding.FoldInNumpy(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+        *relax.pipeline.library_dispatch_passes(target),
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        transform.DeadCodeElimination(),
+    )
