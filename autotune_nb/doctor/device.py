@@ -14,7 +14,7 @@ from autotune_nb.errors import near_matches
 
 # What TVM 0.27 calls a target kind; a test compares this with TVM.
 GPU_KINDS = frozenset({"cuda", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu"})
-KINDS = GPU_KINDS | {"c", "composite", "ext_dev", "hexagon", "llvm", "test"}
+KINDS = GPU_KINDS | {"c", "composite", "cuda_host", "ext_dev", "hexagon", "llvm", "test", "trn"}
 
 
 def kind_of(target: str) -> str:

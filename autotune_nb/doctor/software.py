@@ -27,6 +27,7 @@ WISHED = {
     "tornado": ("tornado", "nothing can be measured on other machines"),
 }
 
+NOT_INSTALLED = "not installed"
 PIP_INSTALL = f"{sys.executable} -m pip install"
 _FIX_VERSIONS = f"{PIP_INSTALL} apache-tvm=={TVM_VERSION} apache-tvm-ffi=={TVM_FFI_VERSION}"
 
@@ -93,23 +94,27 @@ def tvm_abi() -> Finding:
 def modules(*, quick: bool) -> list[Finding]:
     """Look for the modules that tuning needs (problems) and that extras need (warnings)."""
     everything = NEEDED | WISHED
-    failures = {name: "not installed" for name in everything if not present(name)}
+    failures = {name: NOT_INSTALLED for name in everything if not present(name)}
     if not quick:
-        present = [name for name in everything if name not in failures]
-        answer = ask("modules", ",".join(present))
+        others = [name for name in everything if name not in failures]
+        answer = ask("modules", ",".join(others))
         if answer.value is None:
-            failures[", ".join(present)] = answer.failure
+            failures[" ".join(others)] = answer.failure
         else:
             failures |= answer.value
     findings = []
     for name, reason in failures.items():
-        package, consequence = everything.get(name, (name.replace(", ", " "), "tuning may crash"))
+        # All of them at once where the child that imported them crashed.
+        packages = " ".join(everything[part][0] for part in name.split())
+        consequence = everything[name][1] if name in everything else "so would a tuning"
         findings.append(
             Finding(
-                name=package if name in everything else "modules",
+                name=packages if name in everything else "packages",
                 status="warning" if name in WISHED else "problem",
                 message=f"cannot be imported ({reason}): {consequence}",
-                fix=f"{PIP_INSTALL} {package}",
+                fix=f"{PIP_INSTALL} --force-reinstall {packages}"
+                if reason != NOT_INSTALLED
+                else f"{PIP_INSTALL} {packages}",
             )
         )
     if not findings:
