@@ -73,5 +73,6 @@ class Network:
         digest.update(tvm.ir.save_json(self.module).encode())
         for name, value in sorted(self.params.items()):
             digest.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
-            digest.update(np.ascontiguousarray(value).data)
+            # As bytes, since bfloat16 has no buffer of its own type.
+            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
