@@ -114,18 +114,14 @@ class Story:
 
 @pytest.fixture
 def story():
-    """Return an empty story; call it to get another with other tasks."""
+    """Return an empty story."""
     return Story()
 
 
 @pytest.fixture
-def new_story():
-    return Story
-
-
-@pytest.fixture
-def told(story):
-    """Return two good rounds and one failed one, in the middle of a budget of 20 trials."""
+def told():
+    """Return a run in the middle of a budget of 20 trials, with one failure and a task to go."""
+    story = Story()
     story.start(trials=20)
     story.round(0, [4e-3, 2e-3, None])
     story.round(1, [5e-4, 6e-4])

@@ -1,0 +1,83 @@
+"""What can be plotted: a session, a run directory, its path, or a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from autotune_nb.errors import InputError
+from autotune_nb.run import events as ev
+from autotune_nb.run import journal
+from autotune_nb.run.directory import RunDirectory
+from autotune_nb.run.state import State
+
+
+@runtime_checkable
+class HasDirectory(Protocol):
+    """Something that stands for a run, such as a `TuningSession`."""
+
+    @property
+    def directory(self) -> RunDirectory:
+        """The run's directory."""
+        ...
+
+
+Source: TypeAlias = State | RunDirectory | HasDirectory | str | Path
+
+
+def directory_of(source: Source) -> RunDirectory | None:
+    """Return the run directory behind `source`; None for a bare state.
+
+    Raises
+    ------
+    RunError
+        If `source` is a path and there is no run.
+    InputError
+        If `source` is something else.
+    """
+    if isinstance(source, State):
+        return None
+    if isinstance(source, RunDirectory):
+        return source
+    if isinstance(source, str | Path):
+        return RunDirectory(source)
+    if isinstance(source, HasDirectory):
+        return source.directory
+    raise InputError(
+        f"{type(source).__name__} cannot be plotted; pass a session, a run directory, its path or "
+        "a state"
+    )
+
+
+def state_of(source: Source) -> State:
+    """Return the newest state of `source`."""
+    if isinstance(source, State):
+        return source
+    directory = directory_of(source)
+    assert directory is not None
+    return directory.poll()
+
+
+def events_of(source: Source) -> list[ev.Event]:
+    """Return the whole journal of `source`.
+
+    Raises
+    ------
+    InputError
+        For a bare state, which holds no single trials.
+    """
+    directory = directory_of(source)
+    if directory is None:
+        raise InputError("a state holds no single trials; pass the session or its run directory")
+    return journal.read(directory.journal)[0]
+
+
+def names_of(sources: Sequence[Source]) -> list[str]:
+    """Return a different name for each source: the run's folder, numbered where two are alike."""
+    names: list[str] = []
+    for number, source in enumerate(sources, 1):
+        directory = directory_of(source)
+        name = directory.path.resolve().name if directory else f"run {number}"
+        names.append(name if name not in names else f"{name} ({number})")
+    return names
