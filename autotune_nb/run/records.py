@@ -1,8 +1,9 @@
-"""What a run is made of: tasks, trials and budgets, as plain values."""
+"""What a run is made of and what has become of it, as plain values: tasks, budget, state."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 
@@ -81,3 +82,151 @@ class ErrorCount:
     kind: str
     count: int
     first_message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """One task so far.
+
+    Attributes
+    ----------
+    info
+        The task itself.
+    trials, failures
+        Trials spent on it, and how many of these failed.
+    best_latency_s, best_trial, best_record
+        The best result, its trial number and its record's digest; None before the first.
+    rounds
+        Finished rounds as (trials spent, best latency or None) after each: what the gradient
+        scheduler learns from.
+    state
+        ``waiting`` (no trial yet), ``tuning``, ``failed``, ``exhausted``.
+    note
+        Why the task was set aside.
+    errors
+        Failures by kind.
+    """
+
+    info: TaskInfo
+    trials: int = 0
+    failures: int = 0
+    best_latency_s: float | None = None
+    best_trial: int | None = None
+    best_record: str = ""
+    rounds: tuple[tuple[int, float | None], ...] = ()
+    state: str = "waiting"
+    note: str = ""
+    errors: tuple[ErrorCount, ...] = ()
+
+    @property
+    def gflops(self) -> float | None:
+        """Speed of the best schedule in GFLOPS, or None before the first result."""
+        if self.best_latency_s is None:
+            return None
+        return self.info.flops / self.best_latency_s / 1e9
+
+    @property
+    def weighted_latency_s(self) -> float | None:
+        """Latency times weight: the task's part of the estimated total."""
+        if self.best_latency_s is None:
+            return None
+        return self.best_latency_s * self.info.weight
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """A trial that improved its task, and what the whole run then stood at."""
+
+    trial: int
+    used_s: float
+    task: int
+    latency_s: float
+    estimated_total_latency_s: float
+    partial: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestState:
+    """A request the tuner has read: what it asked, when it was taken and took effect."""
+
+    id: str
+    wish: str
+    taken: float
+    done: float | None = None
+    refused: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything a run is, after some events.
+
+    Attributes
+    ----------
+    phase
+        ``new``, ``starting``, ``tuning``, ``paused``, ``stopped``, ``finished`` or ``failed``:
+        what the journal last said. Whether the tuner lives is for the lock to say.
+    open_rounds
+        (round, task) of the rounds under way, oldest first.
+    search_s, build_s, measure_s
+        Time spent in each step; builds and searches overlap, so the sum may exceed `used_s`.
+    recent
+        (used_s, trials) marks from which `trials_per_s` is taken.
+    """
+
+    tasks: tuple[TaskState, ...]
+    phase: str = "new"
+    message: str = ""
+    trials: int = 0
+    failed_trials: int = 0
+    rounds: int = 0
+    used_s: float = 0.0
+    budget: Budget = Budget()
+    focus: tuple[int, ...] | None = None
+    open_rounds: tuple[tuple[int, int], ...] = ()
+    search_s: float = 0.0
+    build_s: float = 0.0
+    measure_s: float = 0.0
+    curve: tuple[CurvePoint, ...] = ()
+    requests: tuple[RequestState, ...] = ()
+    recovered: tuple[str, ...] = ()
+    recent: tuple[tuple[float, int], ...] = ()
+    pid: int | None = None
+    started: float | None = None
+    time: float = 0.0
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def next_task(self) -> int | None:
+        """The task of the newest round under way, or None."""
+        return self.open_rounds[-1][1] if self.open_rounds else None
+
+    @property
+    def partial(self) -> bool:
+        """True while any task has no result, so that the estimated total leaves it out."""
+        return any(t.best_latency_s is None for t in self.tasks)
+
+    @property
+    def estimated_total_latency_s(self) -> float | None:
+        """Sum of latency times weight over the tasks that have a result; None before any."""
+        parts = [t.weighted_latency_s for t in self.tasks if t.weighted_latency_s is not None]
+        return math.fsum(parts) if parts else None
+
+    @property
+    def trials_per_s(self) -> float | None:
+        """Current speed in trials per second of tuning time, over the last rounds."""
+        if not self.recent:
+            return None
+        used_s, trials = self.recent[0]
+        if self.used_s <= used_s or self.trials <= trials:
+            return None
+        return (self.trials - trials) / (self.used_s - used_s)
+
+    @property
+    def time_left_s(self) -> float | None:
+        """Expected tuning time to the end of the budget in seconds, or None if unknown."""
+        rate, left = self.trials_per_s, []
+        if self.budget.trials is not None and rate:
+            left.append(max(0.0, (self.budget.trials - self.trials) / rate))
+        if self.budget.seconds is not None:
+            left.append(max(0.0, self.budget.seconds - self.used_s))
+        return min(left) if left else None

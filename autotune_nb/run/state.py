@@ -8,152 +8,19 @@ from collections.abc import Iterable, Sequence
 
 from autotune_nb.errors import RunError
 from autotune_nb.run import events as ev
-from autotune_nb.run.records import Budget, ErrorCount, TaskInfo
+from autotune_nb.run.records import (
+    Budget,
+    CurvePoint,
+    ErrorCount,
+    RequestState,
+    State,
+    TaskInfo,
+    TaskState,
+)
+
+__all__ = ["CurvePoint", "Draft", "RequestState", "State", "TaskState", "fold", "initial"]
 
 _RATE_WINDOW = 64  # trials over which the current speed is taken
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TaskState:
-    """One task so far.
-
-    Attributes
-    ----------
-    info
-        The task itself.
-    trials, failures
-        Trials spent on it, and how many of these failed.
-    best_latency_s, best_trial, best_record
-        The best result, its trial number and its record's digest; None before the first.
-    rounds
-        Finished rounds as (trials spent, best latency or None) after each: what the gradient
-        scheduler learns from.
-    state
-        ``waiting`` (no trial yet), ``tuning``, ``failed``, ``exhausted``.
-    note
-        Why the task was set aside.
-    errors
-        Failures by kind.
-    """
-
-    info: TaskInfo
-    trials: int = 0
-    failures: int = 0
-    best_latency_s: float | None = None
-    best_trial: int | None = None
-    best_record: str = ""
-    rounds: tuple[tuple[int, float | None], ...] = ()
-    state: str = "waiting"
-    note: str = ""
-    errors: tuple[ErrorCount, ...] = ()
-
-    @property
-    def gflops(self) -> float | None:
-        """Speed of the best schedule in GFLOPS, or None before the first result."""
-        if self.best_latency_s is None:
-            return None
-        return self.info.flops / self.best_latency_s / 1e9
-
-    @property
-    def weighted_latency_s(self) -> float | None:
-        """Latency times weight: the task's part of the estimated total."""
-        if self.best_latency_s is None:
-            return None
-        return self.best_latency_s * self.info.weight
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """A trial that improved its task, and what the whole run then stood at."""
-
-    trial: int
-    used_s: float
-    task: int
-    latency_s: float
-    estimated_total_latency_s: float
-    partial: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RequestState:
-    """A request the tuner has read: what it asked, when it was taken and took effect."""
-
-    id: str
-    wish: str
-    taken: float
-    done: float | None = None
-    refused: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """Everything a run is, after some events.
-
-    Attributes
-    ----------
-    phase
-        ``new``, ``starting``, ``tuning``, ``paused``, ``stopped``, ``finished`` or ``failed``:
-        what the journal last said. Whether the tuner lives is for the lock to say.
-    next_task
-        The task of the newest round under way, or None.
-    search_s, build_s, measure_s
-        Time spent in each step; builds and searches overlap, so the sum may exceed `used_s`.
-    recent
-        (used_s, trials) marks from which `trials_per_s` is taken.
-    """
-
-    tasks: tuple[TaskState, ...]
-    phase: str = "new"
-    message: str = ""
-    trials: int = 0
-    failed_trials: int = 0
-    rounds: int = 0
-    used_s: float = 0.0
-    budget: Budget = Budget()
-    focus: tuple[int, ...] | None = None
-    next_task: int | None = None
-    search_s: float = 0.0
-    build_s: float = 0.0
-    measure_s: float = 0.0
-    curve: tuple[CurvePoint, ...] = ()
-    requests: tuple[RequestState, ...] = ()
-    recovered: tuple[str, ...] = ()
-    recent: tuple[tuple[float, int], ...] = ()
-    pid: int | None = None
-    started: float | None = None
-    time: float = 0.0
-    versions: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def partial(self) -> bool:
-        """True while any task has no result, so that the estimated total leaves it out."""
-        return any(t.best_latency_s is None for t in self.tasks)
-
-    @property
-    def estimated_total_latency_s(self) -> float | None:
-        """Sum of latency times weight over the tasks that have a result; None before any."""
-        parts = [t.weighted_latency_s for t in self.tasks if t.weighted_latency_s is not None]
-        return math.fsum(parts) if parts else None
-
-    @property
-    def trials_per_s(self) -> float | None:
-        """Current speed in trials per second of tuning time, over the last rounds."""
-        if not self.recent:
-            return None
-        used_s, trials = self.recent[0]
-        if self.used_s <= used_s or self.trials <= trials:
-            return None
-        return (self.trials - trials) / (self.used_s - used_s)
-
-    @property
-    def time_left_s(self) -> float | None:
-        """Expected tuning time to the end of the budget in seconds, or None if unknown."""
-        rate, left = self.trials_per_s, []
-        if self.budget.trials is not None and rate:
-            left.append(max(0.0, (self.budget.trials - self.trials) / rate))
-        if self.budget.seconds is not None:
-            left.append(max(0.0, self.budget.seconds - self.used_s))
-        return min(left) if left else None
 
 
 def initial(tasks: Sequence[TaskInfo]) -> State:
@@ -167,8 +34,8 @@ def fold(state: State, events: Iterable[ev.Event]) -> State:
     Raises
     ------
     RunError
-        If an event cannot follow what came before it (an unknown task, a trial number that is
-        not the next).
+        If an event cannot follow what came before it: an unknown task, a trial number that is
+        not the next, the end of a round that is not under way, an answer to no request.
     """
     draft = Draft(state)
     for event in events:
@@ -239,9 +106,10 @@ class Draft:
         self._time = state.time
         self._rounds = state.rounds
         self._costs = [state.search_s, state.build_s, state.measure_s]
-        weighted = [t.weighted_latency_s for t in state.tasks]
-        self._total = math.fsum(w for w in weighted if w is not None)
-        self._missing = sum(w is None for w in weighted)
+        # summed anew each time: the total must not depend on how events are batched
+        self._weighted = [t.weighted_latency_s or 0.0 for t in state.tasks]
+        self._missing = sum(t.best_latency_s is None for t in state.tasks)
+        self._open = dict(state.open_rounds)
 
     def freeze(self) -> State:
         """Return the state as it now is."""
@@ -267,6 +135,7 @@ class Draft:
             requests=tuple(self._requests.values()),
             recovered=tuple(self._recovered),
             recent=tuple(self._recent),
+            open_rounds=tuple(self._open.items()),
             **self._changes,  # type: ignore[arg-type]
         )
 
@@ -302,6 +171,11 @@ class Draft:
     def _on_trial(self, event: ev.TrialDone) -> None:
         if event.trial != self._trials + 1:
             raise RunError(f"the journal has trial {event.trial} after trial {self._trials}")
+        if event.latency_s is not None and not 0 < event.latency_s < math.inf:
+            raise RunError(f"the journal gives trial {event.trial} {event.latency_s} seconds")
+        # a trial restored before the first round names round 1
+        if event.round > max(1, self._rounds):
+            raise RunError(f"the journal has a trial of round {event.round} before its start")
         task = self._task(event.task)
         self._trials += 1
         task.trials += 1
@@ -318,38 +192,48 @@ class Draft:
                 count=known.count + 1 if known else 1,
                 first_message=known.first_message if known else event.error,
             )
-            return
-        if task.best_latency_s is None or event.latency_s < task.best_latency_s:
-            weight = task.info.weight
-            if task.best_latency_s is None:
-                self._missing -= 1
-                self._total += event.latency_s * weight
-            else:
-                self._total += (event.latency_s - task.best_latency_s) * weight
-            task.best_latency_s = event.latency_s
-            task.best_trial = event.trial
-            task.best_record = event.record
+        elif task.best_latency_s is None or event.latency_s < task.best_latency_s:
+            self._set_best(event.task, event.latency_s, event.trial, event.record)
             self._curve.append(
                 CurvePoint(
                     trial=event.trial,
                     used_s=self._used_s,
                     task=event.task,
                     latency_s=event.latency_s,
-                    estimated_total_latency_s=self._total,
+                    estimated_total_latency_s=math.fsum(self._weighted),
                     partial=self._missing > 0,
                 )
             )
 
+    def _set_best(
+        self, index: int, latency_s: float | None, trial: int | None, record: str
+    ) -> None:
+        task = self._task(index)
+        self._missing += (latency_s is None) - (task.best_latency_s is None)
+        task.best_latency_s, task.best_trial, task.best_record = latency_s, trial, record
+        self._weighted[index] = (latency_s or 0.0) * task.info.weight
+
     def _on_round_started(self, event: ev.RoundStarted) -> None:
         self._task(event.task)
-        self._rounds = max(self._rounds, event.round)
-        self._changes["next_task"] = event.task
+        if event.round <= self._rounds:
+            raise RunError(f"the journal starts round {event.round} after round {self._rounds}")
+        self._rounds = event.round
+        self._open[event.round] = event.task
+
+    def _check_open(self, event: ev.RoundSearched | ev.RoundFinished) -> None:
+        if self._open.get(event.round) != event.task:
+            raise RunError(
+                f"the journal speaks of round {event.round} of task {event.task}, "
+                "which is not under way"
+            )
 
     def _on_round_searched(self, event: ev.RoundSearched) -> None:
-        self._task(event.task)
+        self._check_open(event)
         self._costs[0] += event.search_s
 
     def _on_round_finished(self, event: ev.RoundFinished) -> None:
+        self._check_open(event)
+        del self._open[event.round]
         task = self._task(event.task)
         task.rounds.append((task.trials, task.best_latency_s))
         self._recent.append((self._used_s, self._trials))
@@ -363,13 +247,13 @@ class Draft:
 
     def _on_tuner_started(self, event: ev.TunerStarted) -> None:
         self._recent.clear()
+        self._open.clear()
         self._changes.update(
             phase="starting",
             message="",
             pid=event.pid,
             started=event.time,
             versions=event.versions,
-            next_task=None,
         )
 
     def _on_phase(self, event: ev.PhaseChanged) -> None:
@@ -383,6 +267,9 @@ class Draft:
         self._changes["focus"] = event.tasks
 
     def _on_request_taken(self, event: ev.RequestTaken) -> None:
+        known = self._requests.get(event.request)
+        if known is not None and known.done is not None:
+            raise RunError(f"the journal takes request {event.request} after it was done")
         self._requests[event.request] = RequestState(
             id=event.request, wish=event.wish, taken=event.time
         )
@@ -391,6 +278,8 @@ class Draft:
         taken = self._requests.get(event.request)
         if taken is None:
             raise RunError(f"the journal ends request {event.request}, which was never taken")
+        if taken.done is not None:
+            raise RunError(f"the journal ends request {event.request} twice")
         self._requests[event.request] = dataclasses.replace(
             taken, done=event.time, refused=event.refused
         )
@@ -399,15 +288,12 @@ class Draft:
         self._recovered.append(event.what)
 
     def _on_record_lost(self, event: ev.RecordLost) -> None:
-        task = self._task(event.task)
-        if task.best_latency_s is not None:
-            self._total -= task.best_latency_s * task.info.weight
-            self._missing += 1
-        task.best_latency_s, task.best_trial = event.best_latency_s, event.best_trial
-        task.best_record = event.best_record
-        if task.best_latency_s is not None:
-            self._total += task.best_latency_s * task.info.weight
-            self._missing -= 1
+        if self._task(event.task).best_trial != event.trial:
+            raise RunError(
+                f"the journal loses trial {event.trial}, which is not the best of task {event.task}"
+            )
+        self._set_best(event.task, event.best_latency_s, event.best_trial, event.best_record)
 
     def _on_tuner_stopped(self, event: ev.TunerStopped) -> None:
-        self._changes.update(phase=event.outcome, message=event.reason, next_task=None, pid=None)
+        self._changes.update(phase=event.outcome, message=event.reason, pid=None)
+        self._open.clear()
