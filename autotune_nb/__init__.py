@@ -34,7 +34,8 @@ _LAZY = {
     "from_onnx": ("autotune_nb.network", "from_onnx"),
     "from_torch": ("autotune_nb.network", "from_torch"),
     "list_networks": ("autotune_nb.network", "list_networks"),
-    "network": ("autotune_nb.network", "network"),
+    # The package itself answers the call: whatever imports it binds its name here.
+    "network": ("autotune_nb.network", ""),
     "plot": ("autotune_nb.view.plots", ""),
 }
 

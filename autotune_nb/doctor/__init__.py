@@ -24,11 +24,11 @@ def check(
     Parameters
     ----------
     target
-        The target to tune for, as TVM writes it (a kind, a tag, or JSON); None checks no target.
+        The target to tune for, as `autotune-nb tune` takes it; None checks no target.
     quick
         Only what takes well under a second: versions instead of a trial of TVM's libraries, the
-        presence of modules instead of their import, a linker instead of linking. Neither form
-        touches CUDA in this process.
+        presence of modules instead of their import, a linker instead of linking; a target is not
+        parsed. Neither form loads TVM or touches CUDA in this process.
     workers
         How many processes will build candidates; None means one a core.
     directory
@@ -39,7 +39,7 @@ def check(
     list of Finding
         At least one for each check, in the order in which they are best put right.
     """
-    on_gpu = target is not None and device.is_gpu(device.kind_of(target))
+    on_gpu = target is not None and device.is_gpu(target)
     findings = [software.python_version(), software.tvm_versions()]
     if not quick:
         findings.append(software.tvm_abi())

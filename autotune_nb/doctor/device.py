@@ -5,124 +5,91 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import Any
 
 from autotune_nb.doctor.child import Answer, ask
 from autotune_nb.doctor.finding import Finding
 from autotune_nb.doctor.software import PIP_INSTALL, present
-from autotune_nb.errors import near_matches
 
-# What TVM 0.27 calls a target kind; a test compares this with TVM.
-GPU_KINDS = frozenset({"cuda", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu"})
-KINDS = GPU_KINDS | {"c", "composite", "cuda_host", "ext_dev", "hexagon", "llvm", "test", "trn"}
+_GPUS = ("cuda", "gpu", "metal", "nvidia", "opencl", "rocm", "vulkan")
 
 
-def kind_of(target: str) -> str:
-    """Return the kind a target string names, or an empty string where TVM must be asked.
+def is_gpu(text: str) -> bool:
+    """Guess whether a target's candidates run on a GPU, from how it is written.
 
-    TVM itself is not asked here: parsing a CUDA target can initialise CUDA.
+    TVM is not asked: parsing a CUDA target can initialise CUDA, and loading TVM takes seconds.
     """
-    text = target.strip()
-    if text.startswith("{"):
-        try:
-            fields = json.loads(text)
-        except ValueError:
-            return ""
-        return str(fields.get("kind", "")) if isinstance(fields, dict) else ""
-    if text.startswith("nvidia/"):
-        return "cuda"
-    return text.split()[0] if text and "/" not in text else ""
-
-
-def is_gpu(kind: str) -> bool:
-    """Tell whether candidates for this kind of target run on a GPU."""
-    return kind in GPU_KINDS
+    return _kind(text).startswith(_GPUS)
 
 
 def target(text: str, *, quick: bool) -> list[Finding]:
-    """Check how a target is written and, in full, let TVM parse it and find its device."""
-    kind = kind_of(text)
-    spelling = _spelling(text, kind)
-    if spelling:
-        return [spelling]
-    parsed = Finding(name="target", status="ok", message=text)
+    """Check a target and, for CUDA, its driver and compiler.
+
+    Parameters
+    ----------
+    text
+        The target as the user wrote it.
+    quick
+        Leave out what only TVM can tell: whether it knows the target and drives its device. Who
+        asks for the quick part resolves the target next anyway.
+    """
+    findings = []
     if not quick:
-        parsed = _parsed(text, ask("target", text))
-    if kind != "cuda":
-        return [parsed]
-    driver = _driver()
-    # Without a driver TVM finds no device either; saying it once is enough.
-    first = [driver] if driver.status == "problem" else [driver, parsed]
-    return [*first, _compiler()]
+        findings.append(_resolved(text, ask("target", text)))
+    if _kind(text).startswith(("cuda", "gpu", "nvidia")):
+        driver = _driver()
+        if driver.status == "problem":
+            # Then TVM finds no device either: it is said once, with what mends it.
+            findings = []
+        elif not quick:
+            findings += _runtime()
+        findings += [driver, _compiler()]
+    return findings
 
 
-def _problem(message: str, fix: str) -> Finding:
-    return Finding(name="target", status="problem", message=message, fix=fix)
-
-
-def _spelling(text: str, kind: str) -> Finding | None:
-    """Refuse what TVM 0.27 cannot parse, without asking it."""
+def _kind(text: str) -> str:
+    """Return the kind, device or tag with which a target begins."""
     text = text.strip()
-    fix = 'write a kind (llvm, cuda), a tag (nvidia/nvidia-a100) or JSON ({"kind": "llvm"})'
-    if not text:
-        return _problem("the target is empty", fix)
     if text.startswith("{"):
         try:
-            fields = json.loads(text)
-        except ValueError as error:
-            return _problem(f"{text} is not JSON ({error})", fix)
-        if "kind" not in fields and "tag" not in fields:
-            return _problem(f"{text} names no kind", fix)
-    elif " -" in text:
-        kind, *options = text.split()
-        fields = {"kind": kind}
-        for option in options:
-            name, _, value = option.lstrip("-").partition("=")
-            fields[name] = value
-        return _problem(
-            f"{text}: TVM no longer takes options in this form", f"write {json.dumps(fields)}"
-        )
-    if kind and kind not in KINDS:
-        return _problem(f"TVM knows no target kind {kind}{near_matches(kind, KINDS)}", fix)
-    return None
+            return str(json.loads(text).get("kind", ""))
+        except ValueError:
+            return ""
+    return text.lower()
 
 
-def _parsed(text: str, answer: Answer) -> Finding:
-    """Judge what TVM in a child process says about a target."""
+def _resolved(text: str, answer: Answer) -> Finding:
+    """Judge what resolving a target in a child process came to."""
     if answer.value is None:
-        return _problem(
-            f"TVM failed on {text}: {answer.failure}", "put the other problems right first"
+        return Finding(
+            name="target",
+            status="problem",
+            message=f"TVM failed on {text}: {answer.failure}",
+            fix="put the other problems right first",
         )
-    value = answer.value
-    if value["error"]:
-        return _problem(
-            f"TVM refuses {text}: {value['error']}", "see `autotune-nb tune --help` for targets"
+    if answer.value["error"]:
+        # An error's message says what is wrong; what to do.
+        message, _, fix = answer.value["error"].partition("; ")
+        return Finding(
+            name="target", status="problem", message=message.removeprefix("target "), fix=fix
         )
-    if value["kind"] == "llvm":
-        return _cpu(text, value)
-    if value["kind"] != "c" and not value["exists"]:
-        why = (
-            "there is no such device on this machine"
-            if value["enabled"]
-            else f"TVM's {value['kind']} runtime does not load or is not part of this TVM"
-        )
-        return _problem(
-            f"{text}: {why}",
-            "install the device's driver and libraries (CUDA: libcuda.so.1 and libcudart.so.13 on "
-            "LD_LIBRARY_PATH), or tune for llvm",
-        )
-    return Finding(name="target", status="ok", message=text)
+    return Finding(name="target", status="ok", message=answer.value["target"])
 
 
-def _cpu(text: str, value: dict[str, Any]) -> Finding:
-    """Judge an llvm target: an unknown CPU is ignored by LLVM, one with more features crashes."""
-    native = f'write {{"kind": "llvm", "mcpu": "{value["native"]}"}} for this machine'
-    if not value["known"]:
-        return _problem(f"{text}: LLVM knows no CPU named {value['cpu']}", native)
-    if value["missing"]:
-        lacking = ", ".join(value["missing"])
-        return _problem(f"{text}: this machine's CPU lacks {lacking}; code would crash", native)
-    return Finding(name="target", status="ok", message=text)
+def _runtime() -> list[Finding]:
+    """Find out why TVM's CUDA library does not load, if it does not."""
+    answer = ask("cuda_runtime")
+    error = answer.failure if answer.value is None else answer.value["error"]
+    if not error:
+        return []
+    return [
+        Finding(
+            name="cuda runtime",
+            status="problem",
+            message=f"TVM's CUDA library does not load ({error})",
+            fix=f"{PIP_INSTALL} 'autotune-nb[gpu]', and put the directory of libcudart.so.13 into "
+            "LD_LIBRARY_PATH",
+        )
+    ]
 
 
 def _driver() -> Finding:

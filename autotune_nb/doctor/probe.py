@@ -14,17 +14,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-# What a kernel would die of on a CPU without it: LLVM's name -> the name in /proc/cpuinfo.
-CPU_FEATURES = {
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512vl": "avx512vl",
-    "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16",
-}
+from autotune_nb.errors import TargetError
 
 
 def abi() -> dict[str, Any]:
@@ -51,42 +41,13 @@ def abi() -> dict[str, Any]:
 
 
 def target(text: str) -> dict[str, Any]:
-    """Let TVM parse a target, and look for its device and its processor's features."""
-    import tvm
+    """Resolve a target as a tuning would, device included; return it or what is wrong with it."""
+    from autotune_nb.tuning.target import resolve
 
     try:
-        parsed = tvm.target.Target(json.loads(text) if text.lstrip().startswith("{") else text)
-    except Exception as error:  # TVM raises whatever the C++ side threw
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return {"error": lines[-1] if lines else type(error).__name__}
-    answer: dict[str, Any] = {"kind": str(parsed.kind.name), "error": ""}
-    if answer["kind"] == "llvm":
-        answer |= _cpu(parsed)
-    elif answer["kind"] != "c":
-        answer["enabled"] = bool(tvm.runtime.enabled(answer["kind"]))
-        answer["exists"] = answer["enabled"] and bool(tvm.device(answer["kind"], 0).exist)
-    return answer
-
-
-def _cpu(parsed: Any) -> dict[str, Any]:
-    """Return the CPU an llvm target names, and what of it this machine's CPU cannot do."""
-    from tvm.target import codegen
-
-    known = {str(name) for name in codegen.llvm_get_cpu_archlist(parsed)}
-    cpu = str(parsed.attrs.get("mcpu", ""))
-    features = {str(feature) for feature in codegen.llvm_get_cpu_features(parsed)}
-    cpuinfo = Path("/proc/cpuinfo")
-    flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
-    # A target for another architecture shares no flag with this machine: nothing to compare.
-    missing = [
-        name for name, flag in CPU_FEATURES.items() if name in features and flag not in flags
-    ]
-    return {
-        "cpu": cpu,
-        "known": not cpu or cpu in known,
-        "native": str(codegen.llvm_get_system_cpu()),
-        "missing": missing if flags else [],
-    }
+        return {"target": str(resolve(text)), "error": ""}
+    except TargetError as error:
+        return {"target": "", "error": str(error)}
 
 
 def driver() -> dict[str, Any]:
@@ -100,6 +61,21 @@ def driver() -> dict[str, Any]:
     if code == 0:
         code = cuda.cuDeviceGetCount(ctypes.byref(count))
     return {"loaded": True, "code": code, "devices": count.value}
+
+
+def cuda_runtime() -> dict[str, Any]:
+    """Load the library with which TVM runs CUDA code; return why the loader refuses it, or ''.
+
+    TVM itself says nothing when it does not load: there is just no device then.
+    """
+    import tvm
+
+    library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        return {"error": str(error)}
+    return {"error": ""}
 
 
 def modules(names: str) -> dict[str, Any]:
@@ -116,7 +92,9 @@ def modules(names: str) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     """Answer one question on standard output."""
     question, *rest = arguments
-    answers: dict[str, Any] = {"abi": abi, "target": target, "driver": driver, "modules": modules}
+    answers: dict[str, Any] = {
+        question.__name__: question for question in (abi, target, driver, cuda_runtime, modules)
+    }
     # On a line of its own: TVM writes warnings to either stream.
     sys.stdout.write("\n" + json.dumps(answers[question](*rest)) + "\n")
 
