@@ -1,0 +1,64 @@
+"""Makes a run: extracts a network's tasks and writes all that its tuning needs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune_nb.network import store
+from autotune_nb.network.network import Network
+from autotune_nb.run import database, directory
+from autotune_nb.run.manifest import Manifest, Options
+from autotune_nb.tuning import target as targets
+from autotune_nb.tuning.extract import extract
+from autotune_nb.tuning.launch import versions
+
+LISTINGS = "tasks"
+
+
+def create(
+    path: str | Path, network: Network, target: str | Mapping[str, Any], options: Options
+) -> None:
+    """Make a run directory for a network on a target; nothing is tuned yet.
+
+    The manifest is written last: a directory without one is no run, so a creation that is
+    interrupted leaves nothing that looks like one.
+
+    Raises
+    ------
+    RunError
+        If there is something at `path` already.
+    TargetError, NetworkError
+        If the target does not exist here, or there is nothing to tune.
+    """
+    resolved = targets.resolve(target)
+    extraction = extract(network, resolved)
+    run = directory.prepare(path)
+    store.save(network, run / "network")
+    listings = run / "network" / LISTINGS
+    listings.mkdir()
+    for task, text in zip(extraction.tasks, extraction.listings, strict=True):
+        (listings / f"{task.id}.py").write_text(text + "\n")
+    database.append_workloads(run, extraction.workloads)
+    device = targets.device(target)
+    Manifest(
+        name=network.name,
+        network_fingerprint=network.fingerprint(),
+        network={
+            "source": dict(network.source),
+            "layout": network.layout,
+            "inputs": [str(spec) for spec in network.inputs],
+            "outputs": [str(spec) for spec in network.outputs],
+            "parameter_count": network.parameter_count,
+        },
+        target=json.loads(str(resolved)),
+        device=device,
+        device_name=targets.device_name(resolved, int(device.partition(":")[2] or 0)),
+        versions=versions(),
+        options=options,
+        tasks=extraction.tasks,
+        created=time.time(),
+    ).write(run)

@@ -1,0 +1,185 @@
+"""Starts a tuner: as a process of its own that outlives who started it, or in this one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from autotune_nb.errors import AutotuneError, RunError, RunLockedError, TuningFailed
+from autotune_nb.run import events as ev
+from autotune_nb.run.directory import RunDirectory, RunWriter
+from autotune_nb.tuning.clock import Clock
+from autotune_nb.tuning.pipeline import Pipeline
+from autotune_nb.tuning.plan import make_plan, usable_cores
+from autotune_nb.tuning.preload import TARGET_VARIABLE
+from autotune_nb.tuning.process import Workers
+from autotune_nb.tuning.tuner import Tuner
+
+_START_TIMEOUT_S = 30.0
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "xgboost-cpu", "autotune-nb")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide what a run's candidates are."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def check_versions(made_by: Mapping[str, str], path: Path) -> None:
+    """Raise RunError if a run was made by another TVM: its schedules may mean something else."""
+    for package in ("apache-tvm", "apache-tvm-ffi"):
+        made, here = made_by.get(package), versions().get(package)
+        if made and here and made != here:
+            raise RunError(
+                f"{path}: was made with {package} {made}, this environment has {here}; tune it "
+                f"there, install {package}=={made}, or tune the network in a new directory"
+            )
+
+
+def start(path: Path) -> int:
+    """Start a tuner for a run as a process of its own and return its process id.
+
+    It goes on when the caller ends; it stops when the run's budget is spent or on request.
+
+    Raises
+    ------
+    RunLockedError
+        If the run is being tuned already.
+    RunError
+        If the run is read-only, or was made by another TVM.
+    TuningFailed
+        If the process ends before it holds the run.
+    """
+    run = RunDirectory(path)
+    if run.manifest.read_only:
+        raise RunError(
+            f"{path}: was imported and is read-only; tune the network in a new directory"
+        )
+    check_versions(run.manifest.versions, path)
+    holder = run.holder()
+    if holder.alive:
+        raise RunLockedError(
+            f"{path}: process {holder.pid or '?'} is tuning this run already; watch it with "
+            f"'autotune-nb watch {path}' or end it with 'autotune-nb stop {path}'"
+        )
+    try:
+        log = run.tuner_log.open("ab")
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot be written to ({error.strerror}); make the directory writable, or "
+            "copy it and tune the copy"
+        ) from error
+    offset = log.tell()
+    with log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "autotune_nb.tuning", str(path.resolve())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # a Ctrl-C in a notebook or terminal is not for the tuner
+            cwd=path,
+        )
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            if process.returncode == 0:
+                return process.pid  # it had nothing left to do
+            with run.tuner_log.open("rb") as written:
+                written.seek(offset)
+                said = written.read().decode("utf-8", "replace").strip().splitlines()
+            last = said[-1] if said else f"exit code {process.returncode}"
+            if process.returncode == RunError.exit_code:
+                raise RunError(last)
+            raise TuningFailed(f"{path}: the tuner did not start: {last} (see {run.tuner_log})")
+        holder = run.holder()
+        if holder.alive and holder.pid == process.pid:
+            return process.pid
+        time.sleep(0.02)
+    process.kill()
+    raise TuningFailed(f"{path}: the tuner did not start within {_START_TIMEOUT_S:.0f} s")
+
+
+def serve(path: str) -> int:
+    """Tune a run in this process; return an exit code: 0 done, 1 failed, 2 bad run."""
+    try:
+        with RunWriter(path) as writer:
+            outcome = _tune(writer)
+    except AutotuneError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 1 if outcome == "failed" else 0
+
+
+def _tune(writer: RunWriter) -> str:
+    manifest = writer.directory.manifest
+    cores = usable_cores()
+    plan = make_plan(manifest, cores)
+    clock = Clock(writer.state.used_s)
+    writer.commit(
+        [
+            ev.TunerStarted(
+                time=time.time(),
+                used_s=clock.used_s,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                versions=versions(),
+                workers={"search": plan.searchers, "build": plan.builders},
+            )
+        ],
+        sync=True,
+    )
+    target = json.dumps(manifest.target)
+    threads = manifest.target.get("num-cores", cores)
+    workers = Workers(
+        {
+            TARGET_VARIABLE: target,
+            "TVM_NUM_THREADS": str(threads),
+            # the workers are the parallelism; libraries in them must not start threads of their own
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+    )
+    scratch = writer.directory.path / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a tuner that was killed
+    scratch.mkdir()
+    try:
+        pipeline = Pipeline(
+            workers,
+            plan,
+            manifest.options,
+            directory=str(writer.directory.path.resolve()),
+            target=target,
+            device=manifest.device,
+            scratch=str(scratch),
+        )
+        tuner = Tuner(writer, pipeline, clock)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda n, _: tuner.interrupt(signal.Signals(n).name))
+        return tuner.run()
+    except Exception as error:
+        stopped = ev.TunerStopped(
+            time=time.time(),
+            used_s=clock.used_s,
+            outcome="failed",
+            reason=f"{type(error).__name__}: {error}",
+        )
+        writer.commit([stopped], sync=True)
+        raise
+    finally:
+        workers.close()
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,98 @@
+"""How a tuner spreads its work over this machine's cores: a pure function of run and machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from autotune_nb.run.manifest import Manifest
+from autotune_nb.run.records import TaskInfo
+from autotune_nb.tuning.messages import SearchOptions
+
+_POPULATION = 64
+_GENERATIONS = 2
+_GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Workers of a tuner.
+
+    Attributes
+    ----------
+    exclusive
+        True where candidates run on the cores that search and build, so that measuring needs them
+        for itself.
+    searchers, builders
+        Processes of each kind; with `exclusive`, builders also measure.
+    lookahead
+        Candidates that may wait to be built before another round is started.
+    owners
+        The searcher of each task: tasks with the same operators share one, and so its cost model.
+    search
+        Settings of the evolutionary search.
+    recycle_bytes
+        A builder that has grown beyond this is replaced when it holds nothing.
+    """
+
+    exclusive: bool
+    searchers: int
+    builders: int
+    lookahead: int
+    owners: dict[int, int]
+    search: SearchOptions
+    recycle_bytes: int = _GIB
+
+
+def make_plan(manifest: Manifest, cores: int) -> Plan:
+    """Return the plan for a run on a machine with this many cores for the tuner."""
+    options = manifest.options
+    exclusive = manifest.device.startswith("cpu")
+    if exclusive:
+        searchers = 1 if cores <= 2 else min(4, cores // 2)
+        builders = options.workers or cores
+        lookahead = options.batch_size
+    else:
+        searchers = max(1, cores // 3)
+        builders = options.workers or max(1, cores - 2)
+        lookahead = 2 * builders + options.batch_size
+    searchers = max(1, min(searchers, len(manifest.tasks)))
+    return Plan(
+        exclusive=exclusive,
+        searchers=searchers,
+        builders=builders,
+        lookahead=lookahead,
+        owners=_share_out(manifest.tasks, searchers),
+        search=SearchOptions(
+            population=options.population or _POPULATION,
+            generations=options.generations or _GENERATIONS,
+            batch_size=options.batch_size,
+            seed=options.seed,
+        ),
+    )
+
+
+def usable_cores() -> int:
+    """Return the number of cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _share_out(tasks: tuple[TaskInfo, ...], searchers: int) -> dict[int, int]:
+    """Give each family of tasks to the searcher that has least so far, the largest first.
+
+    A family larger than its share is split, or it alone would keep one searcher busy.
+    """
+    families: dict[tuple[str, ...], list[int]] = {}
+    for task in tasks:
+        families.setdefault(task.operators, []).append(task.id)
+    share = -(-len(tasks) // searchers)
+    parts = [ids[i : i + share] for ids in families.values() for i in range(0, len(ids), share)]
+    load = [0] * searchers
+    owners: dict[int, int] = {}
+    for part in sorted(parts, key=lambda p: (-len(p), p[0])):
+        lightest = min(range(searchers), key=lambda s: (load[s], s))
+        load[lightest] += len(part)
+        owners.update(dict.fromkeys(part, lightest))
+    return owners

@@ -1,0 +1,198 @@
+"""Jobs of a search worker: MetaSchedule's evolutionary search, driven one round at a time.
+
+A search worker owns some of the tasks: their design spaces, the candidates it has proposed, and a
+cost model that learns from their results. Several workers with one thread each search several
+tasks side by side; TVM's search threads get in each other's way, and one thread also makes the
+search reproducible, since TVM hands random states out by thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.s_tir import meta_schedule as ms
+
+from autotune_nb.run import database
+from autotune_nb.tuning.cost_model import GroupedCostModel
+from autotune_nb.tuning.messages import Candidate, SearchOptions
+
+_MAX_ROUNDS = 2**30  # to TVM: the budget is ours to watch
+_TRIES = 4
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Task:
+    """One task while it is searched."""
+
+    index: int
+    workload: Any
+    seen: set[str]
+    context: Any = None
+    proposed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    population: int = 0
+
+
+class _Searcher:
+    """Everything a search worker holds."""
+
+    def __init__(self, directory: str, target: str, options: SearchOptions) -> None:
+        logging.getLogger("tvm").setLevel(logging.ERROR)
+        self.options = options
+        self.directory = Path(directory)
+        self.target = tvm.target.Target(json.loads(target))
+        self.database = ms.database.MemoryDatabase()
+        self.model = GroupedCostModel(seed=options.seed)
+        self.tasks: dict[int, _Task] = {}
+        self._workloads = database.read_workloads(self.directory)
+
+    def propose(self, index: int, count: int) -> list[Candidate]:
+        task = self._task(index)
+        fresh: list[Candidate] = []
+        for attempt in range(_TRIES):
+            if task.context is None:
+                self._open(task)
+            found = task.context.generate_measure_candidates()
+            for candidate in found or ():
+                key = _key(candidate.sch.mod)
+                if key in task.seen:
+                    continue
+                task.seen.add(key)
+                task.proposed[key] = candidate
+                fresh.append(self._describe(task, key, candidate))
+            if len(fresh) >= count:
+                break
+            if not found:
+                # Too few valid samples, or nothing new among them: a larger population finds more.
+                task.population *= 2
+                task.context = None
+            elif fresh and attempt:
+                break
+        return fresh[:count]
+
+    def learn(self, index: int, results: list[tuple[str, list[float]]]) -> None:
+        task = self.tasks[index]
+        known = [(task.proposed.pop(key), times) for key, times in results if key in task.proposed]
+        if not known:
+            return
+        candidates = [candidate for candidate, _ in known]
+        for candidate, times in known:
+            if times:
+                self.database.commit_tuning_record(
+                    ms.database.TuningRecord(
+                        candidate.sch.trace, task.workload, times, self.target, candidate.args_info
+                    )
+                )
+        self.model.add(task.context, candidates, [times for _, times in known])
+
+    def _task(self, index: int) -> _Task:
+        if index not in self.tasks:
+            workload = ms.database.Workload.from_json(json.loads(self._workloads[index]))
+            workload = self.database.commit_workload(workload.mod)
+            task = _Task(
+                index=index, workload=workload, seen=set(), population=self.options.population
+            )
+            self.tasks[index] = task
+            self._open(task)
+            self._recall(task)
+        return self.tasks[index]
+
+    def _open(self, task: _Task) -> None:
+        rounds = 1 + len(task.seen)  # after a resume, not the candidates of the first round again
+        seed = (self.options.seed * 1_000_003 + task.index * 10_007 + rounds) % (2**31 - 1) + 1
+        task.context = ms.TuneContext(
+            mod=task.workload.mod,
+            target=self.target,
+            task_name=f"task{task.index}",
+            num_threads=1,
+            rand_state=seed,
+            space_generator="post-order-apply",
+            search_strategy=ms.search_strategy.EvolutionarySearch(
+                population_size=task.population,
+                init_min_unmeasured=min(50, max(8, task.population // 2)),
+                genetic_num_iters=self.options.generations,
+            ),
+        )
+        task.context.pre_tuning(
+            _MAX_ROUNDS,
+            self.options.batch_size,
+            task.context.generate_design_space(),
+            self.database,
+            self.model.for_search(),
+        )
+
+    def _recall(self, task: _Task) -> None:
+        """Take over what earlier sessions measured of a task."""
+        candidates, times = [], []
+        for stored in database.read_records(self.directory)[0]:
+            if stored.task != task.index:
+                continue
+            try:
+                record = ms.database.TuningRecord.from_json(
+                    json.loads(stored.line)[1], task.workload
+                )
+                candidate = record.as_measure_candidate()
+            except Exception:  # noqa: S112  a schedule that cannot be replayed teaches nothing
+                continue
+            task.seen.add(_key(candidate.sch.mod))
+            candidates.append(candidate)
+            times.append([stored.latency_s] if stored.latency_s is not None else [])
+            if stored.latency_s is not None:
+                self.database.commit_tuning_record(record)
+        if candidates:
+            self.model.add(task.context, candidates, times)
+
+    def _describe(self, task: _Task, key: str, candidate: Any) -> Candidate:
+        record = ms.database.TuningRecord(
+            candidate.sch.trace, task.workload, [1.0], self.target, candidate.args_info
+        )
+        trace, _, target, args_info = record.as_json()
+        return Candidate(
+            key=key,
+            module=tvm.ir.save_json(candidate.sch.mod),
+            trace=trace,
+            target=target,
+            args_info=args_info,
+        )
+
+
+_searcher: _Searcher | None = None
+
+
+def open_run(directory: str, target: str, options: SearchOptions) -> None:
+    """Make this process the search worker of a run."""
+    global _searcher  # noqa: PLW0603  a worker process serves one run
+    _searcher = _Searcher(directory, target, options)
+
+
+def propose(index: int, count: int) -> tuple[list[Candidate], float]:
+    """Return at most `count` new candidates for a task, and the seconds it took.
+
+    No candidate is returned twice, nor one that an earlier session measured. None at all means
+    that the task's space is exhausted.
+    """
+    assert _searcher is not None
+    start = time.perf_counter()
+    found = _searcher.propose(index, count)
+    return found, time.perf_counter() - start
+
+
+def learn(index: int, results: list[tuple[str, list[float]]]) -> float:
+    """Take in results, as (candidate key, seconds of each repeat or [] if it failed).
+
+    Returns the seconds it took.
+    """
+    assert _searcher is not None
+    start = time.perf_counter()
+    _searcher.learn(index, results)
+    return time.perf_counter() - start
+
+
+def _key(module: Any) -> str:
+    return f"{tvm_ffi.structural_hash(module) & (2**64 - 1):016x}"

@@ -1,0 +1,81 @@
+"""What a worker process runs: one job at a time from a pipe, and death when its tuner dies."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+Job = Callable[..., Any]
+
+
+def main(connection: Connection, environment: dict[str, str]) -> None:
+    """Serve jobs until the other end of the pipe is closed.
+
+    A job is ``(function, arguments)`` with the function as ``module:name``; the answer is
+    ``(True, value)`` or ``(False, message)``.
+    """
+    os.environ.update(environment)
+    _die_with_tuner(connection)
+    # A Ctrl-C in the tuner's terminal reaches the whole group: the tuner decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    jobs: dict[str, Job] = {}
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # without exit handlers: a GPU's can hang
+        answer: tuple[bool, Any]
+        try:
+            answer = (True, _resolve(name, jobs)(*arguments))
+        except Exception as error:
+            answer = (False, describe(error))
+        try:
+            connection.send(answer)
+        except (BrokenPipeError, OSError):
+            os._exit(0)
+        sys.stderr.flush()
+
+
+def describe(error: BaseException) -> str:
+    """Return the message of an error, short enough to keep: its last lines say what went wrong."""
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    # TVM puts its whole C++ backtrace before the message
+    lines = [line for line in text.splitlines() if line.strip()]
+    tail = "\n".join(lines[-6:])
+    return tail if len(tail) <= 2000 else "…" + tail[-2000:]
+
+
+def _resolve(name: str, jobs: dict[str, Job]) -> Job:
+    job = jobs.get(name)
+    if job is None:
+        module, _, function = name.partition(":")
+        job = jobs[name] = getattr(importlib.import_module(module), function)
+    return job
+
+
+def _die_with_tuner(connection: Connection) -> None:
+    """See that this process ends with its tuner, even in the middle of a job that never returns."""
+    if sys.platform == "linux":
+        # The parent is the fork server, which ends when the tuner does.
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    if hasattr(select, "poll"):
+        threading.Thread(target=_watch, args=(connection.fileno(),), daemon=True).start()
+
+
+def _watch(descriptor: int) -> None:
+    poller = select.poll()
+    poller.register(descriptor, 0)  # asked for nothing, it still tells of a hang-up
+    while not any(state & select.POLLHUP for _, state in poller.poll()):
+        pass
+    os._exit(0)
