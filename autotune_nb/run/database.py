@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,18 +72,28 @@ def read_records(directory: Path) -> tuple[list[StoredRecord], list[bytes]]:
     """Return the records, and the lines that are none."""
     records, bad = [], []
     for raw in lines.read(directory / RECORD_FILE)[0]:
-        try:
-            line = raw.decode()
-            task, (_, times, _, _) = json.loads(line)
-            good = [float(t) for t in times if t != FAILED_S]
-        except (ValueError, TypeError):
+        record = parse_record(raw)
+        if record is None:
             bad.append(raw)
-            continue
-        latency = sum(good) / len(good) if good else None
-        records.append(
-            StoredRecord(digest=digest(line), task=int(task), latency_s=latency, line=line)
-        )
+        else:
+            records.append(record)
     return records, bad
+
+
+def parse_record(raw: bytes) -> StoredRecord | None:
+    """Return the record of a line, or None if it is none."""
+    try:
+        line = raw.decode()
+        task, (_, times, _, _) = json.loads(line)
+        if type(task) is not int or type(times) is not list:
+            return None
+        good = [math.fsum([t]) for t in times if t != FAILED_S]  # refuses what is no number
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    if not all(0 < t < math.inf for t in good):
+        return None
+    latency = math.fsum(good) / len(good) if good else None
+    return StoredRecord(digest=digest(line), task=task, latency_s=latency, line=line)
 
 
 def rewrite_records(directory: Path, records: Sequence[StoredRecord]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune_nb.errors import RunError
-from autotune_nb.run import database, journal
+from autotune_nb.errors import RunError, TuningFailed
+from autotune_nb.run import checkpoint, database, journal
 from autotune_nb.run import events as ev
 from autotune_nb.run.lock import Holder, RunLock
 from autotune_nb.run.manifest import FILE as MANIFEST_FILE
@@ -120,22 +120,52 @@ class RunWriter:
             self.state = initial(self.directory.manifest.tasks)
             recovery = mend(self.directory.path, self.state)
             self.state = recovery.state
+            self._checkpoint_at = 0
             self.commit(recovery.events)
+        except OSError as error:
+            self._lock.release()
+            raise RunError(
+                f"{path}: cannot be mended ({error.strerror}); free some space, or make its files "
+                "writable"
+            ) from error
         except BaseException:
             self._lock.release()
             raise
 
     def commit(self, events: list[ev.Event], *, sync: bool = False) -> State:
-        """Append events to the journal and return the state after them."""
+        """Append events to the journal and return the state after them.
+
+        Raises
+        ------
+        RunError
+            If an event cannot follow what came before; then none is written.
+        TuningFailed
+            If the disk does not take them; then none is in the journal.
+        """
         if events:
-            state = fold(self.state, events)  # first: an event that cannot be is not written
-            journal.append(self.directory.journal, events, sync=sync)
+            state = fold(self.state, events)
+            try:
+                size = journal.append(self.directory.journal, events, sync=sync)
+            except OSError as error:
+                raise _unwritable(self.directory.journal, error) from error
             self.state = state
+            if checkpoint.due(size, self._checkpoint_at):
+                checkpoint.write(self.directory.journal, state)
+                self._checkpoint_at = size
         return self.state
 
     def append_record(self, line: str) -> None:
-        """Append one line to TVM's tuning records; do so before its event is committed."""
-        database.append_record(self.directory.path, line)
+        """Append one line to TVM's tuning records; do so before its event is committed.
+
+        Raises
+        ------
+        TuningFailed
+            If the disk does not take it; then nothing of it is in the file.
+        """
+        try:
+            database.append_record(self.directory.path, line)
+        except OSError as error:
+            raise _unwritable(self.directory.path / database.RECORD_FILE, error) from error
 
     def beat(self) -> None:
         """Give a sign of life to those who look at the lock."""
@@ -150,3 +180,10 @@ class RunWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unwritable(path: Path, error: OSError) -> TuningFailed:
+    return TuningFailed(
+        f"{path}: cannot be written to ({error.strerror}); free some space and resume: what was "
+        "measured so far is kept"
+    )

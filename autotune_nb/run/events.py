@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from autotune_nb.errors import RunError
@@ -128,7 +130,7 @@ class RoundFinished(Event):
     trials: int
     build_s: float
     measure_s: float
-    update_s: float
+    learn_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +220,41 @@ _DEFAULTS: dict[type[Event], dict[str, Any]] = {
     }
     for cls in EVENT_TYPES.values()
 }
-_NAMES: dict[type[Event], frozenset[str]] = {
-    cls: frozenset(f.name for f in dataclasses.fields(cls)) for cls in EVENT_TYPES.values()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Shape:
+    """What JSON may hold for a field: plain types, or a list or dictionary of some."""
+
+    plain: frozenset[type]
+    container: type | None = None
+    items: frozenset[type] = frozenset()
+
+
+def _shape(hint: Any) -> _Shape:
+    options = typing.get_args(hint) if type(None) in typing.get_args(hint) else (hint,)
+    plain: set[type] = set()
+    for option in options:
+        origin, args = typing.get_origin(option), typing.get_args(option)
+        if origin is not None:
+            inner = _shape(args[1] if origin is dict else args[0]).plain
+            container = dict if origin is dict else list
+            return _Shape(frozenset({type(None)} & set(options)), container, inner)
+        plain |= {int, float} if option is float else {option}
+    return _Shape(frozenset(plain))
+
+
+_SHAPES: dict[type[Event], dict[str, _Shape]] = {
+    cls: {f.name: _shape(typing.get_type_hints(cls)[f.name]) for f in dataclasses.fields(cls)}
+    for cls in EVENT_TYPES.values()
 }
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")  # Python's json would take NaN and Infinity
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
 def encode(event: Event) -> str:
@@ -237,26 +271,38 @@ def encode(event: Event) -> str:
 
 
 def decode(line: str | bytes) -> Event:
-    """Return the event of one journal line.
+    """Return the event of one journal line; fields that this version does not know are left out.
 
     Raises
     ------
     RunError
-        If the line is no event this version knows.
+        If the line is no event this version knows, or a field is missing or of another type.
     """
     try:
-        value = json.loads(line)
+        value = _JSON.decode(line.decode() if isinstance(line, bytes) else line)
         cls = EVENT_TYPES[value.pop("event")]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        shapes = _SHAPES[cls]
+        for name, item in tuple(value.items()):
+            shape = shapes.get(name)
+            if shape is None:
+                del value[name]
+            elif type(item) not in shape.plain:
+                value[name] = _contained(item, shape)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"not a journal event: {_shorten(line)}") from error
-    names = _NAMES[cls]
-    for name, item in value.items():
-        if type(item) is list:
-            value[name] = tuple(item)
     try:
-        return cls(**{name: item for name, item in value.items() if name in names})
+        return cls(**value)
     except TypeError as error:
         raise RunError(f"incomplete journal event ({error}): {_shorten(line)}") from error
+
+
+def _contained(item: list[Any] | dict[str, Any], shape: _Shape) -> Any:
+    if type(item) is not shape.container:
+        raise TypeError(f"a field cannot be {item!r}")
+    held: Iterable[object] = item.values() if isinstance(item, dict) else item
+    if not shape.items.issuperset(map(type, held)):
+        raise TypeError(f"a field cannot hold all of {item!r}")
+    return tuple(item) if type(item) is list else item
 
 
 def _shorten(line: str | bytes) -> str:

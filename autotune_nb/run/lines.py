@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
+
+_CHUNK_BYTES = 4 << 20
 
 
-def append(path: Path, lines: Sequence[str], *, sync: bool = False) -> None:
-    """Append whole lines to a file in one write.
+def append(path: Path, lines: Sequence[str], *, sync: bool = False) -> int:
+    """Append whole lines to a file in one write and return its new size.
+
+    Only for a file with one writer: taking back what could not be written whole would take along
+    what another has appended meanwhile.
 
     Parameters
     ----------
@@ -36,11 +42,12 @@ def append(path: Path, lines: Sequence[str], *, sync: bool = False) -> None:
                 written += os.write(descriptor, data[written:])
             if sync:
                 os.fsync(descriptor)
-        except OSError:
+        except BaseException:  # Ctrl-C between two writes leaves half a line as well
             os.ftruncate(descriptor, size)
             raise
     finally:
         os.close(descriptor)
+    return size + written
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
@@ -51,29 +58,55 @@ def read(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
     try:
         with path.open("rb") as file:
             file.seek(offset)
-            data = file.read()
+            parts = list(chunks(file))
     except FileNotFoundError:
         return [], offset
-    end = data.rfind(b"\n") + 1
-    return data[:end].splitlines(), offset + end
+    found = [line for part, _ in parts for line in part]
+    return found, parts[-1][1] if parts else offset
 
 
-def move_torn_tail(path: Path) -> Path | None:
-    """Move a last line without a newline to a file beside `path`; return that file, or None.
+def chunks(file: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
+    """Yield whole lines from where `file` stands, a few MB at a time, and the offset after them.
 
-    Call it only while no other process appends.
+    A last line without its newline is left out.
+    """
+    end = file.tell()
+    rest = b""
+    while data := file.read(_CHUNK_BYTES):
+        cut = data.rfind(b"\n")
+        if cut < 0:
+            rest += data
+            continue
+        whole, rest = rest + data[:cut], data[cut + 1 :]
+        end += len(whole) + 1
+        yield whole.split(b"\n"), end
+
+
+def mend_tail(path: Path, whole: Callable[[bytes], bool]) -> str:
+    """Mend a last line without a newline, and tell what was done to it; '' if nothing had to be.
+
+    A line that is `whole` gets its newline, any other is moved to a file beside `path`. Call it
+    only while no other process appends.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            tail = b""
+            while b"\n" not in tail and len(tail) < size:
+                step = min(_CHUNK_BYTES, size - len(tail))
+                file.seek(size - len(tail) - step)
+                tail = file.read(step) + tail
     except FileNotFoundError:
-        return None
-    end = data.rfind(b"\n") + 1
-    if end == len(data):
-        return None
-    aside = set_aside(path, data[end:])
-    with path.open("rb+") as file:
-        file.truncate(end)
-    return aside
+        return ""
+    tail = tail[tail.rfind(b"\n") + 1 :]
+    if not tail:
+        return ""
+    if whole(tail):
+        append(path, [""])
+        return f"{path.name}: its last line lacked its end; completed"
+    aside = set_aside(path, tail)
+    os.truncate(path, size - len(tail))
+    return f"{path.name}: its last line was cut off; moved to {aside.name}"
 
 
 def set_aside(path: Path, data: bytes) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -12,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from autotune_nb.errors import RunError, RunLockedError
+from autotune_nb.run import lines
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,8 @@ class RunLock:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "lock"
         self._holder_path = directory / "lock.holder"
-        self._lock = FileLock(self._path)
+        # whoever closes the run may be another thread than the one that opened it
+        self._lock = FileLock(self._path, thread_local=False)
 
     def acquire(self) -> None:
         """Take the lock.
@@ -57,7 +61,7 @@ class RunLock:
             If the directory cannot be written to.
         """
         try:
-            # not 0: a reader that asks who holds the lock has it for an instant
+            # not 0: a reader that asks who holds the lock shares it for an instant
             self._lock.acquire(timeout=0.5, poll_interval=0.02)
         except Timeout:
             holder = self.holder()
@@ -72,7 +76,14 @@ class RunLock:
                 "writable, or copy it and tune the copy"
             ) from error
         value = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
-        self._holder_path.write_text(json.dumps(value))
+        try:
+            lines.replace(self._holder_path, json.dumps(value).encode())
+        except OSError as error:
+            self._lock.release()
+            raise RunError(
+                f"{self._holder_path}: cannot be written ({error.strerror}); free some space or "
+                "make the directory writable"
+            ) from error
 
     def beat(self) -> None:
         """Give a sign of life."""
@@ -86,7 +97,7 @@ class RunLock:
         self._lock.release()
 
     def holder(self) -> Holder:
-        """Tell who holds the lock, without disturbing the holder."""
+        """Tell who holds the lock, without disturbing the holder or other readers."""
         alive = self._lock.is_locked or self._held_elsewhere()
         try:
             value = json.loads(self._holder_path.read_text())
@@ -96,15 +107,16 @@ class RunLock:
             return Holder(alive=alive)
 
     def _held_elsewhere(self) -> bool:
-        if not self._path.exists():
-            return False
-        # The only portable way to ask is to try; `acquire` waits long enough not to mind.
-        probe = FileLock(self._path)
+        # FileLock can only ask by taking the lock, and then two readers at once take each other for
+        # a tuner. It uses flock, which a file opened for reading can ask for a share of.
         try:
-            probe.acquire(timeout=0)
-        except Timeout:
-            return True
+            descriptor = os.open(self._path, os.O_RDONLY)
         except OSError:
             return False
-        probe.release()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno in (errno.EACCES, errno.EAGAIN)
+        finally:
+            os.close(descriptor)  # gives the share back
         return False

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autotune_nb.errors import RunError
+from autotune_nb.errors import InputError, RunError, near_matches
 from autotune_nb.run import lines
 from autotune_nb.run.records import TaskInfo
 
@@ -47,6 +47,43 @@ class Options:
     workers: int = 0
     seed: int = 0
     cool_down_ms: int = 0
+
+    @classmethod
+    def checked(cls, **options: Any) -> Options:
+        """Make options from what a person passed.
+
+        Raises
+        ------
+        InputError
+            If one does not exist, has another type, or is out of range.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name, value in options.items():
+            if name not in fields:
+                raise InputError(
+                    f"option {name} does not exist{near_matches(name, fields)}; "
+                    f"there are {', '.join(fields)}"
+                )
+            default = fields[name].default
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or (isinstance(default, int) and value != int(value)):
+                kind = "a whole number" if isinstance(default, int) else "a number"
+                raise InputError(f"option {name} is {value!r}; pass {kind}")
+            if not _LEAST.get(name, 0) <= value < float("inf"):
+                raise InputError(
+                    f"option {name} is {value}; pass a number from {_LEAST.get(name, 0)}"
+                )
+        return cls(**options)
+
+
+# the smallest value that makes sense; 0 where none is given
+_LEAST = {
+    "batch_size": 1,
+    "repeats": 1,
+    "min_repeat_ms": 1,
+    "build_timeout_s": 1,
+    "measure_timeout_s": 1,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +153,7 @@ class Manifest:
             ) from None
         except NotADirectoryError:
             raise RunError(f"{directory}: is a file; pass a run directory") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(
                 f"{path}: cannot be read ({error}); restore it from a copy, or tune anew in "
                 "another directory"
@@ -134,6 +171,8 @@ class Manifest:
             known = {f.name for f in dataclasses.fields(Options)}
             value["options"] = Options(**{k: v for k, v in value["options"].items() if k in known})
             value["tasks"] = tuple(TaskInfo.from_json(task) for task in value["tasks"])
+            if [task.id for task in value["tasks"]] != list(range(len(value["tasks"]))):
+                raise TypeError("its tasks are not numbered from 0")
             names = {f.name for f in dataclasses.fields(cls)}
             return cls(**{k: v for k, v in value.items() if k in names})
         except (KeyError, TypeError, AttributeError) as error:

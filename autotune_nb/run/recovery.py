@@ -15,7 +15,9 @@ from pathlib import Path
 from autotune_nb.errors import RunError
 from autotune_nb.run import database, journal, lines
 from autotune_nb.run import events as ev
-from autotune_nb.run.state import Draft, State
+from autotune_nb.run.records import State, TaskState
+from autotune_nb.run.salvage import restored, salvage, without_event
+from autotune_nb.run.state import Draft
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,156 +38,113 @@ def mend(directory: Path, initial: State) -> Recovery:
     initial
         The state before the journal's first event.
     """
-    notes: list[str] = []
-    journal_path = directory / journal.FILE
-    for path in (journal_path, directory / database.RECORD_FILE):
-        if aside := lines.move_torn_tail(path):
-            notes.append(f"{path.name}: its last line was cut off; moved to {aside.name}")
-    records, bad_records = database.read_records(directory)
-    if bad_records:
-        aside = lines.set_aside(directory / database.RECORD_FILE, b"\n".join(bad_records) + b"\n")
-        database.rewrite_records(directory, records)
-        notes.append(
-            f"{database.RECORD_FILE}: {len(bad_records)} damaged lines moved to {aside.name}"
-        )
-    events, bad_lines = _read(journal_path)
-    orphans = _without_event(records, events)
-    kept, refused, filled = _replay(initial, events, orphans)
-    if bad_lines or refused or filled:
-        taken_out = bad_lines + [ev.encode(event).encode() for event in refused]
-        aside = lines.set_aside(journal_path, b"\n".join(taken_out) + b"\n")
-        lines.replace(journal_path, "".join(ev.encode(e) + "\n" for e in kept).encode())
-        notes.append(
-            f"{journal_path.name}: {len(taken_out)} damaged lines moved to {aside.name}, "
-            f"{filled} trials restored or counted as lost"
-        )
-    draft = Draft(initial)
-    for event in kept:
-        draft.apply(event)
-    state = draft.freeze()
-    return Recovery(state=state, events=_agree(state, kept, records, list(orphans), notes))
-
-
-def _read(path: Path) -> tuple[list[ev.Event], list[bytes]]:
-    events, bad = [], []
-    for line in lines.read(path)[0]:
-        try:
-            events.append(ev.decode(line))
-        except RunError:
-            bad.append(line)
-    return events, bad
-
-
-def _without_event(
-    records: list[database.StoredRecord], events: list[ev.Event]
-) -> Iterator[database.StoredRecord]:
-    known = {event.record for event in events if isinstance(event, ev.TrialDone)}
-    return iter([record for record in records if record.digest not in known])
-
-
-def _replay(
-    initial: State, events: list[ev.Event], orphans: Iterator[database.StoredRecord]
-) -> tuple[list[ev.Event], list[ev.Event], int]:
-    """Return the events that can follow each other, those that cannot, and how many were added.
-
-    Trials missing in the middle are restored from records that have no event; where there is none
-    left, the trial is counted as lost, so that nothing spent is forgotten.
-    """
-    draft = Draft(initial)
-    kept: list[ev.Event] = []
-    refused: list[ev.Event] = []
-    filled = 0
-    for event in events:
-        if isinstance(event, ev.TrialDone) and event.trial > draft.trials + 1:
-            for trial in range(draft.trials + 1, event.trial):
-                restored = _restore(next(orphans, None), trial, event)
-                draft.apply(restored)
-                kept.append(restored)
-                filled += 1
-        try:
-            draft.apply(event)
-        except RunError:
-            refused.append(event)
-        else:
-            kept.append(event)
-    return kept, refused, filled
-
-
-def _restore(record: database.StoredRecord | None, trial: int, near: ev.TrialDone) -> ev.TrialDone:
-    """Return the event of a trial that only its record, if anything, still knows of."""
-    if record is None:
-        return ev.TrialDone(
-            time=near.time,
-            used_s=near.used_s,
-            trial=trial,
-            round=near.round,
-            task=near.task,
-            candidate="",
-            error_kind="lost",
-            error="its journal line was damaged and its record is gone",
-        )
-    failed = record.latency_s is None
-    return ev.TrialDone(
-        time=near.time,
-        used_s=near.used_s,
-        trial=trial,
-        round=near.round,
-        task=record.task,
-        candidate="",
-        latency_s=record.latency_s,
-        latencies_s=() if record.latency_s is None else (record.latency_s,),
-        error_kind="lost" if failed else "",
-        error="failed; its error text was lost with its journal line" if failed else "",
-        record=record.digest,
-    )
-
-
-def _agree(
-    state: State,
-    kept: list[ev.Event],
-    records: list[database.StoredRecord],
-    orphans: list[database.StoredRecord],
-    notes: list[str],
-) -> list[ev.Event]:
-    """Return the events that account for records without a trial, and the other way round."""
-    now = time.time()
-    trials = [event for event in kept if isinstance(event, ev.TrialDone)]
+    path = directory / journal.FILE
+    notes = [
+        lines.mend_tail(path, _is_event),
+        lines.mend_tail(
+            directory / database.RECORD_FILE, lambda line: database.parse_record(line) is not None
+        ),
+    ]
+    records = _mend_records(directory, len(initial.tasks), notes)
+    try:
+        state, known = _replay(path, initial)
+        spare = without_event(records, known)
+    except RunError:
+        state, spare = _mend_journal(path, initial, records, notes)
     present = {record.digest for record in records}
-    out: list[ev.Event] = []
-    lost = 0
-    for task in state.tasks:
-        if not task.best_record or task.best_record in present:
-            continue
-        left = [
-            t
-            for t in trials
-            if t.task == task.info.id and t.latency_s is not None and t.record in present
-        ]
-        best = min(left, key=lambda t: t.latency_s or 0.0, default=None)
-        lost += 1
-        out.append(
-            ev.RecordLost(
-                time=now,
-                used_s=state.used_s,
-                trial=task.best_trial or 0,
-                task=task.info.id,
-                best_trial=best.trial if best else None,
-                best_latency_s=best.latency_s if best else None,
-                best_record=best.record if best else "",
-            )
-        )
+    lost = [task for task in state.tasks if task.best_record and task.best_record not in present]
     if lost:
-        notes.append(f"{database.RECORD_FILE}: the best schedules of {lost} tasks are gone")
+        notes.append(f"{database.RECORD_FILE}: the best schedules of {len(lost)} tasks are gone")
+    if spare:
+        notes.append(f"{len(spare)} measured trials were not in the journal yet; added")
+    now = time.time()
+    events: list[ev.Event] = [
+        ev.Recovered(time=now, used_s=state.used_s, what=note) for note in notes if note
+    ]
+    events += [_lose(task, path, present, now, state.used_s) for task in lost]
     near = ev.TrialDone(
         time=now, used_s=state.used_s, trial=0, round=max(1, state.rounds), task=0, candidate=""
     )
-    known_tasks = range(len(state.tasks))
-    orphans = [record for record in orphans if record.task in known_tasks]
-    for number, record in enumerate(orphans, state.trials + 1):
-        out.append(_restore(record, number, near))
-    if orphans:
-        notes.append(f"{len(orphans)} measured trials were not in the journal yet; added")
-    told: list[ev.Event] = [
-        ev.Recovered(time=now, used_s=state.used_s, what=note) for note in notes
-    ]
-    return told + out
+    events += [restored(r, number, near) for number, r in enumerate(spare, state.trials + 1)]
+    return Recovery(state=state, events=events)
+
+
+def _is_event(line: bytes) -> bool:
+    try:
+        ev.decode(line)
+    except RunError:
+        return False
+    return True
+
+
+def _mend_records(directory: Path, tasks: int, notes: list[str]) -> list[database.StoredRecord]:
+    """Return the good records, after moving all other lines out of their file."""
+    path = directory / database.RECORD_FILE
+    records, bad = database.read_records(directory)
+    # TVM opens no database with a record of a workload that is not there
+    bad += [record.line.encode() for record in records if not 0 <= record.task < tasks]
+    records = [record for record in records if 0 <= record.task < tasks]
+    if bad:
+        aside = lines.set_aside(path, b"\n".join(bad) + b"\n")
+        database.rewrite_records(directory, records)
+        notes.append(f"{path.name}: {len(bad)} damaged lines moved to {aside.name}")
+    return records
+
+
+def _replay(path: Path, initial: State) -> tuple[State, set[str]]:
+    """Return the state after a good journal, and the records it knows of."""
+    draft = Draft(initial)
+    known = set()
+    for event in _events(path):
+        draft.apply(event)
+        if isinstance(event, ev.TrialDone):
+            known.add(event.record)
+    return draft.freeze(), known
+
+
+def _events(path: Path) -> Iterator[ev.Event]:
+    try:
+        with path.open("rb") as file:
+            for part, _ in lines.chunks(file):
+                yield from map(ev.decode, part)
+    except FileNotFoundError:
+        return
+
+
+def _mend_journal(
+    path: Path, initial: State, records: list[database.StoredRecord], notes: list[str]
+) -> tuple[State, list[database.StoredRecord]]:
+    """Rewrite a damaged journal; return the state after it, and the records it does not know."""
+    found = salvage(initial, lines.read(path)[0], records)
+    note = f"{path.name}: {found.filled} missing trials restored or counted as lost"
+    if found.taken_out:
+        aside = lines.set_aside(path, b"\n".join(found.taken_out) + b"\n")
+        note = f"{note}; {len(found.taken_out)} damaged lines moved to {aside.name}"
+    lines.replace(path, b"".join(line + b"\n" for line in found.kept))
+    notes.append(note)
+    return found.state, found.spare
+
+
+def _lose(
+    task: TaskState, path: Path, present: set[str], now: float, used_s: float
+) -> ev.RecordLost:
+    """Return the event that puts the best trial that still has its record in place of the best."""
+    best: ev.TrialDone | None = None
+    for event in _events(path):
+        if (
+            isinstance(event, ev.TrialDone)
+            and event.task == task.info.id
+            and event.latency_s is not None
+            and event.record in present
+            and (best is None or event.latency_s < (best.latency_s or 0.0))
+        ):
+            best = event
+    return ev.RecordLost(
+        time=now,
+        used_s=used_s,
+        trial=task.best_trial or 0,
+        task=task.info.id,
+        best_trial=best.trial if best else None,
+        best_latency_s=best.latency_s if best else None,
+        best_record=best.record if best else "",
+    )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import math
+import os
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
+from autotune_nb.errors import InputError, RunError
 from autotune_nb.run import lines
 
 WISHES = ("budget", "pause", "resume", "stop", "focus")
@@ -38,14 +42,43 @@ class Request:
 
 
 def append(path: Path, wish: str, **details: Any) -> Request:
-    """Write a request and return it; `details` are the fields of `Request` that the wish needs."""
+    """Write a request and return it; `details` are the fields of `Request` that the wish needs.
+
+    Raises
+    ------
+    InputError
+        If there is no such wish.
+    RunError
+        If the file cannot be written to.
+    """
+    if wish not in WISHES:
+        raise InputError(f"no request is called {wish!r}; there are {', '.join(WISHES)}")
     request = Request(id=uuid.uuid4().hex, wish=wish, time=time.time(), **details)
     value = {k: v for k, v in dataclasses.asdict(request).items() if v is not None}
-    line = json.dumps(value, separators=(",", ":"))
-    # A writer that was killed may have left half a line: end it, so that only that one is lost.
-    torn = _ends_torn(path)
-    lines.append(path, ["", line] if torn else [line], sync=True)
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    try:
+        _write(path, f"\n{text}\n".encode())
+    except OSError as error:
+        raise RunError(
+            f"{path}: the {wish} cannot be asked for ({error.strerror}); free some space or make "
+            "the directory writable"
+        ) from error
     return request
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Append in one write, beside other processes that do the same.
+
+    The newline in front ends what a writer before may have left torn, so that only that one is
+    lost. Nothing is taken back on failure: that would take another's request along.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[Request], int]:
@@ -70,15 +103,8 @@ def _decode(line: bytes) -> Request | None:
             seconds=None if value.get("seconds") is None else float(value["seconds"]),
             tasks=None if value.get("tasks") is None else tuple(int(t) for t in value["tasks"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    return request if request.wish in WISHES else None
-
-
-def _ends_torn(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            file.seek(-1, 2)
-            return file.read(1) != b"\n"
-    except (FileNotFoundError, OSError):
-        return False
+    seconds = request.seconds
+    good = request.wish in WISHES and (seconds is None or math.isfinite(seconds))
+    return request if good else None

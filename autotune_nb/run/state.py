@@ -144,6 +144,11 @@ class Draft:
         """Trials so far."""
         return self._trials
 
+    @property
+    def rounds(self) -> int:
+        """Number of the newest round."""
+        return self._rounds
+
     def apply(self, event: ev.Event) -> None:
         """Apply one event, or raise RunError if it cannot follow what came before."""
         handler = getattr(self, f"_on_{event.kind}", None)
