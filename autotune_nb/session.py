@@ -1,0 +1,407 @@
+"""TuningSession: a run directory in the user's hands, from its creation to its report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune_nb.errors import BudgetError, InputError, RunError, TuningFailed
+from autotune_nb.run import requests as rq
+from autotune_nb.run.directory import RunDirectory
+from autotune_nb.run.lock import Holder
+from autotune_nb.run.manifest import Manifest, Options
+from autotune_nb.run.records import Budget
+from autotune_nb.run.state import RequestState, State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autotune_nb.deploy.compile import Library
+    from autotune_nb.deploy.evaluate import Evaluation
+    from autotune_nb.network.network import Network
+    from autotune_nb.view.widgets import View
+
+_POLL_S = 0.25
+
+
+class TuningSession:
+    """A run, to look at and to steer; made by `create` or `open`.
+
+    The session holds no results: all it knows is in the run directory, which a tuner process
+    writes. Any number of sessions, in any process, may be open on one run.
+
+    Parameters
+    ----------
+    path
+        A run directory.
+
+    Raises
+    ------
+    RunError
+        If it is none.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.directory = RunDirectory(path)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        network: Network,
+        target: str | Mapping[str, Any] = "llvm",
+        **options: Any,
+    ) -> TuningSession:
+        """Extract a network's tasks and make a run directory for them; nothing is tuned yet.
+
+        Parameters
+        ----------
+        path
+            The run directory to make; it must not hold anything yet.
+        network
+            What to tune.
+        target
+            ``llvm`` for this machine's CPU, ``cuda`` or ``cuda:1`` for its GPUs, or a TVM target
+            configuration.
+        **options
+            Fields of `autotune_nb.run.manifest.Options`, such as ``batch_size`` or ``seed``.
+
+        Raises
+        ------
+        RunError
+            If `path` is taken or cannot be written.
+        TargetError, NetworkError
+            If the target does not exist here, or nothing in the network can be tuned.
+        InputError
+            If an option does not exist or is out of range.
+        """
+        from autotune_nb.tuning.create import create
+
+        create(path, network, target, Options.checked(**options))
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> TuningSession:
+        """Open a run, whether it is being tuned at this moment or not."""
+        return cls(path)
+
+    def __repr__(self) -> str:
+        state = self.state
+        total = state.estimated_total_latency_s
+        shown = "no result yet" if total is None else f"estimated total {total * 1e3:.4g} ms"
+        if total is not None and state.partial:
+            shown += " (partial)"
+        return (
+            f"<TuningSession {str(self.directory.path)!r}: {self.manifest.name}, "
+            f"{len(state.tasks)} tasks, {state.trials} trials, {shown}>"
+        )
+
+    # -- what is known
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.directory.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is tuned, for what, and how."""
+        return self.directory.manifest
+
+    @property
+    def state(self) -> State:
+        """The newest state of the run, as a frozen snapshot."""
+        return self.directory.poll()
+
+    @property
+    def holder(self) -> Holder:
+        """The tuner process, if one lives, and its last sign of life."""
+        return self.directory.holder()
+
+    @property
+    def running(self) -> bool:
+        """True while a tuner process holds the run (it may be paused)."""
+        return self.holder.alive
+
+    @property
+    def tasks(self) -> pd.DataFrame:
+        """The extracted tasks: name, weight, FLOPs, operators and shapes of each."""
+        from autotune_nb.view import tables
+
+        return tables.info_table(self.manifest.tasks)
+
+    def task_table(self) -> pd.DataFrame:
+        """Return the tasks with what tuning has reached: latency, speed, trials, share, state."""
+        from autotune_nb.view import tables
+
+        return tables.task_table(self.state)
+
+    def trial_table(self) -> pd.DataFrame:
+        """Return every trial of the run: latency or error, cost, schedule record."""
+        from autotune_nb.run import journal
+        from autotune_nb.view import tables
+
+        events, _ = journal.read(self.directory.journal)
+        return tables.trial_table(events, self.manifest.tasks)
+
+    def listing(self, task: int) -> str:
+        """Return the TensorIR of a task before any schedule, as readable TVMScript.
+
+        Raises
+        ------
+        InputError
+            If there is no such task.
+        """
+        count = len(self.manifest.tasks)
+        if not 0 <= task < count:
+            raise InputError(f"task {task} does not exist; ids go from 0 to {count - 1}")
+        return (self.directory.network / "tasks" / f"{task}.py").read_text()
+
+    # -- tuning
+
+    def tune(self, trials: int | None = None, seconds: float | None = None) -> TuningSession:
+        """Start tuning in a process of its own and return at once; follow it with `wait`.
+
+        Parameters
+        ----------
+        trials, seconds
+            The run's budget in all, counting what earlier sessions spent; None for no limit. If
+            both are None the budget stays what it was. If a tuner is at work already, it gets the
+            new budget.
+
+        Raises
+        ------
+        BudgetError
+            If the budget is not positive or already spent, or if there is none at all.
+        EnvironmentProblem
+            If this environment cannot tune.
+        RunError, TuningFailed
+            If the tuner cannot be started.
+        """
+        from autotune_nb import doctor
+        from autotune_nb.tuning import launch
+
+        state = self.state
+        budget = self._checked_budget(trials, seconds, state)
+        if self.running:
+            self._ask("budget", trials=budget.trials, seconds=budget.seconds)
+            if self.state.phase == "paused":
+                self._ask("resume")
+            return self
+        doctor.require(
+            doctor.check(str(self.manifest.target["kind"]), quick=True, directory=self.path)
+        )
+        request = self._ask("budget", trials=budget.trials, seconds=budget.seconds)
+        launch.start(self.path)
+        self._follow(request.id)
+        return self
+
+    def pause(self) -> None:
+        """Pause the tuning; the measurement under way is let end. Raises RunError if idle."""
+        self._require_tuner("pause")
+        self._ask("pause")
+
+    def resume(self) -> None:
+        """Go on after `pause`, or start a tuner again with the budget the run has."""
+        if self.running:
+            self._ask("resume")
+        else:
+            self.tune()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """End the tuning and wait until the tuner is gone; what was measured is kept.
+
+        Raises
+        ------
+        TuningFailed
+            If it is still there after `timeout_s` seconds.
+        """
+        if not self.running:
+            return
+        self._ask("stop")
+        deadline = time.monotonic() + timeout_s
+        while self.running:
+            if time.monotonic() > deadline:
+                raise TuningFailed(
+                    f"{self.path}: the tuner (process {self.holder.pid}) has not stopped within "
+                    f"{timeout_s:g} s; end it with 'kill {self.holder.pid}', nothing is lost"
+                )
+            time.sleep(0.05)
+
+    def set_budget(self, trials: int | None = None, seconds: float | None = None) -> None:
+        """Change the run's budget, now if a tuner is at work, else for the next one."""
+        if trials is None and seconds is None:
+            raise BudgetError("no budget given; pass trials=, seconds= or both")
+        budget = self._checked_budget(trials, seconds, self.state)
+        self._ask("budget", trials=budget.trials, seconds=budget.seconds)
+
+    def focus(self, tasks: Sequence[int] | None) -> None:
+        """Spend trials only on these tasks from now on; None for all of them."""
+        count = len(self.manifest.tasks)
+        for task in tasks or ():
+            if not 0 <= task < count:
+                raise InputError(f"task {task} does not exist; ids go from 0 to {count - 1}")
+        if tasks is not None and not tasks:
+            raise InputError("an empty focus leaves nothing to tune; pass None for all tasks")
+        self._ask("focus", tasks=None if tasks is None else tuple(tasks))
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        on_change: Callable[[State, Holder], None] | None = None,
+    ) -> State:
+        """Wait until the tuner has stopped; return the last state.
+
+        Parameters
+        ----------
+        timeout_s
+            Return after this many seconds even if it goes on.
+        on_change
+            Called with the state and the tuner's process about four times a second. By default a
+            text table is printed now and then, unless this is a notebook, where `view` shows more.
+
+        Raises
+        ------
+        TuningFailed
+            If the tuner failed, or died without a word.
+        """
+        show = on_change or (_print_progress() if not _in_notebook() else None)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            holder = self.holder  # first: what it wrote before it let go is then in the state
+            state = self.state
+            if show is not None:
+                show(state, holder)
+            if not holder.alive:
+                break
+            if deadline is not None and time.monotonic() > deadline:
+                return state
+            time.sleep(_POLL_S)
+        if state.phase == "failed":
+            raise TuningFailed(f"{self.path}: {state.message}")
+        if state.phase in ("starting", "tuning", "paused"):
+            raise TuningFailed(
+                f"{self.path}: the tuner died without a word (see {self.directory.tuner_log}); "
+                f"'autotune-nb resume {self.path}' goes on where it was"
+            )
+        return state
+
+    # -- what it is for
+
+    def network(self) -> Network:
+        """Return the network that the run tunes, from the run directory."""
+        from autotune_nb.network import store
+
+        return store.load(self.directory.network)
+
+    def compile(self) -> Library:
+        """Compile the network with the best schedules found so far.
+
+        Tasks without a result get a fallback schedule; `Library.coverage` tells which.
+        """
+        from autotune_nb.deploy.compile import compile_run
+
+        return compile_run(self.directory)
+
+    def evaluate(
+        self, library: Library | None = None, baselines: Sequence[str] = ("untuned", "onnxruntime")
+    ) -> Evaluation:
+        """Check the compiled network and then measure it beside baselines.
+
+        Parameters
+        ----------
+        library
+            What `compile` returned; compiled anew if None.
+        baselines
+            Any of ``untuned``, ``fallback`` and ``onnxruntime``.
+        """
+        from autotune_nb.deploy.evaluate import evaluate_run
+
+        return evaluate_run(self.directory, library or self.compile(), baselines)
+
+    # -- looking at it
+
+    def view(self) -> View:
+        """Return live widgets of the run for a notebook: tables, curve, controls."""
+        from autotune_nb.view.widgets import View
+
+        return View(self.directory, start=self.tune)
+
+    # -- inside
+
+    def _checked_budget(self, trials: int | None, seconds: float | None, state: State) -> Budget:
+        if trials is not None and (isinstance(trials, bool) or trials != int(trials) or trials < 1):
+            raise BudgetError(f"a budget of {trials} trials is not possible; pass a number from 1")
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise BudgetError(
+                f"a budget of {seconds} seconds is not possible; pass a number above 0"
+            )
+        if trials is None and seconds is None:
+            if state.budget.trials is None and state.budget.seconds is None:
+                raise BudgetError("the run has no budget yet; pass trials=, seconds= or both")
+            return self._unspent(state.budget, state)
+        budget = Budget(
+            trials=None if trials is None else int(trials),
+            seconds=None if seconds is None else float(seconds),
+        )
+        return self._unspent(budget, state)
+
+    def _unspent(self, budget: Budget, state: State) -> Budget:
+        if budget.reached(state.trials, state.used_s):
+            raise BudgetError(
+                f"{self.path}: a budget of {budget} is spent already ({state.trials} trials, "
+                f"{state.used_s:.0f} s); budgets count from the start of the run, pass a larger one"
+            )
+        return budget
+
+    def _require_tuner(self, wish: str) -> None:
+        if not self.running:
+            raise RunError(f"{self.path}: is not being tuned, there is nothing to {wish}")
+
+    def _ask(self, wish: str, **details: Any) -> rq.Request:
+        if self.manifest.read_only:
+            raise RunError(f"{self.path}: was imported and is read-only")
+        try:
+            return rq.append(self.directory.requests, wish, **details)
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: the request cannot be written ({error.strerror}); free space or "
+                "make the directory writable"
+            ) from error
+
+    def _follow(self, request: str, timeout_s: float = 5.0) -> RequestState | None:
+        """Wait until a request has taken effect, so that `state` shows it to the caller."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for known in self.state.requests:
+                if known.id == request and known.done is not None:
+                    return known
+            if not self.running:
+                return None
+            time.sleep(0.02)
+        return None
+
+
+def _in_notebook() -> bool:
+    # asked without importing IPython, which a program that has none loaded does not need
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _print_progress(every_s: float = 15.0) -> Callable[[State, Holder], None]:
+    from autotune_nb.view.text import render_task_table
+
+    last = [-every_s]
+
+    def show(state: State, holder: Holder) -> None:
+        now = time.monotonic()
+        if now - last[0] >= every_s or not holder.alive:
+            last[0] = now
+            sys.stdout.write(render_task_table(state, holder) + "\n\n")
+            sys.stdout.flush()
+
+    return show
