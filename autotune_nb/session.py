@@ -328,7 +328,7 @@ class TuningSession:
         """Return live widgets of the run for a notebook: tables, curve, controls."""
         from autotune_nb.view.widgets import View
 
-        return View(self.directory, start=self.tune)
+        return View(self.directory, start=self.resume)
 
     # -- inside
 

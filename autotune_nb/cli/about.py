@@ -40,13 +40,17 @@ def _networks(options: argparse.Namespace) -> int:
     if options.json:
         print_json([dataclasses.asdict(network) for network in found])
         return 0
-    name_width = max(len(network.name) for network in found)
-    print(f"{'Name':<{name_width}}  {'Parameters':>12}  {'GFLOP':>8}  {'Layouts':<10}  Input")
+    width = max(len(network.name) for network in found)
+    print(f"{'Name':<{width}}  {'Parameters':>12}  {'GFLOP':>8}  {'Layouts':<10}  Inputs")
     for network in found:
         layouts = ", ".join(network.layouts) or "-"
+        inputs = ", ".join(
+            f"{name} {'x'.join(map(str, shape))}" for name, shape in network.inputs.items()
+        )
+        flops = network.flops / 1e9
         print(
-            f"{network.name:<{name_width}}  {network.parameters:>12,}  {network.flops / 1e9:>8.3g}  "
-            f"{layouts:<10}  {' x '.join(map(str, network.input_shape))}"
+            f"{network.name:<{width}}  {network.parameters:>12,}  {flops:>8.3g}  "
+            f"{layouts:<10}  {inputs}"
         )
     return 0
 

@@ -7,15 +7,18 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune_nb.cli.arguments import Verbs, add_budget, add_run, add_verb, print_json, shape
 from autotune_nb.errors import BudgetError, InputError, RunError
 from autotune_nb.run.lock import Holder
-from autotune_nb.run.records import Budget
 from autotune_nb.run.state import State
 from autotune_nb.session import TuningSession
 from autotune_nb.view.status import status, to_json
 from autotune_nb.view.text import render_line, render_task_table
+
+if TYPE_CHECKING:
+    from autotune_nb.network.network import Network
 
 _LINE_EVERY_S = 5.0
 _REDRAW_EVERY_S = 0.5
@@ -94,25 +97,21 @@ def _tune(options: argparse.Namespace) -> int:
     return _start(session, options)
 
 
-def _zoo(options: argparse.Namespace):  # type: ignore[no-untyped-def]  # noqa: ANN202  loads TVM
+def _zoo(options: argparse.Namespace) -> Network:
     from autotune_nb.network import network
 
     if options.shape:
-        raise InputError(
-            "--shape binds the inputs of an ONNX model; zoo networks have --batch-size"
-        )
+        raise InputError("--shape is for ONNX models; zoo networks have --batch-size")
     given = {"layout": options.layout, "dtype": options.dtype, "batch_size": options.batch_size}
     chosen = {k: v for k, v in given.items() if v is not None}
     return network(options.network, seed=options.seed, **chosen)
 
 
-def _model(options: argparse.Namespace):  # type: ignore[no-untyped-def]  # noqa: ANN202  loads TVM
+def _model(options: argparse.Namespace) -> Network:
     from autotune_nb.network import from_onnx
 
     if options.batch_size is not None:
-        raise InputError(
-            "--batch-size is for zoo networks; bind an ONNX model's inputs with --shape"
-        )
+        raise InputError("--batch-size is for zoo networks; ONNX models have --shape")
     return from_onnx(
         options.network,
         shapes=dict(options.shape),
@@ -204,7 +203,6 @@ class _Display:
         self._drawn = 0
         self._last = float("-inf")
         self._pending: tuple[State, Holder] | None = None
-        self._first: Budget | None = None
 
     def __call__(self, state: State, holder: Holder) -> None:
         now = time.monotonic()
