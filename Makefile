@@ -48,10 +48,11 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# A second demo goes on where the first one ended.
+# A second demo goes on where the first one was cut off; one whose budget is spent (exit code 2) is
+# only evaluated again.
 demo: install
 	@if [ -e $(DEMO_RUN)/manifest.json ]; then \
-		$(BIN)/autotune-nb resume $(DEMO_RUN); \
+		$(BIN)/autotune-nb resume $(DEMO_RUN) || [ $$? -eq 2 ]; \
 	else \
 		$(BIN)/autotune-nb tune resnet-18 --layout NHWC --batch-size 1 --dtype float32 \
 			--target $(DEMO_TARGET) --trials $(DEMO_TRIALS) --seconds $(DEMO_SECONDS) \
