@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from autotune_nb.errors import InputError
+from autotune_nb.errors import InputError, RunError
 from autotune_nb.run import events as ev
-from autotune_nb.run import journal
+from autotune_nb.run import journal, lines
 from autotune_nb.run.directory import RunDirectory
-from autotune_nb.run.state import State
+from autotune_nb.run.salvage import salvage
+from autotune_nb.run.state import State, initial
 
 
 @runtime_checkable
@@ -70,7 +71,12 @@ def events_of(source: Source) -> list[ev.Event]:
     directory = directory_of(source)
     if directory is None:
         raise InputError("a state holds no single trials; pass the session or its run directory")
-    return journal.read(directory.journal)[0]
+    try:
+        return journal.read(directory.journal)[0]
+    except RunError:  # damaged lines are passed over, as in the state
+        raw, _ = lines.read(directory.journal)
+        kept = salvage(initial(directory.manifest.tasks), raw).kept
+        return [ev.decode(line) for line in kept]
 
 
 def names_of(sources: Sequence[Source]) -> list[str]:

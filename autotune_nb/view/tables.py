@@ -126,7 +126,7 @@ def round_table(events: Iterable[ev.Event]) -> pd.DataFrame:
     """Return the rounds of a run, one row each, the last perhaps still under way.
 
     Columns: round, task, start (s) and end (s) in tuning time, candidates, trials, search (s),
-    build (s), measure (s) and update (s). NaN stands for what is not known yet.
+    build (s), measure (s) and learn (s). NaN stands for what is not known yet.
     """
     rounds: dict[int, dict[str, float]] = {}
     for event in events:
@@ -143,7 +143,7 @@ def round_table(events: Iterable[ev.Event]) -> pd.DataFrame:
                     "trials": event.trials,
                     "build (s)": event.build_s,
                     "measure (s)": event.measure_s,
-                    "update (s)": event.update_s,
+                    "learn (s)": event.learn_s,
                 }
             )
     columns = (
@@ -154,7 +154,7 @@ def round_table(events: Iterable[ev.Event]) -> pd.DataFrame:
         "search (s)",
         "build (s)",
         "measure (s)",
-        "update (s)",
+        "learn (s)",
     )
     table = pd.DataFrame(
         {

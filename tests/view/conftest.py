@@ -1,10 +1,13 @@
 """A run made of events, for tests of what is shown: no TVM, no files unless asked for."""
 
 import dataclasses
+import json
 
+import comm
 import pytest
 
 from autotune_nb.run import events as ev
+from autotune_nb.run import journal
 from autotune_nb.run.manifest import Manifest, Options
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.run.state import fold, initial
@@ -86,7 +89,7 @@ class Story:
             trials=len(latencies_s),
             build_s=0.25 * len(latencies_s),
             measure_s=0.5 * len(latencies_s),
-            update_s=0.1,
+            learn_s=0.1,
         )
 
     def stop(self, outcome="finished", reason=""):
@@ -127,3 +130,58 @@ def told():
     story.round(1, [5e-4, 6e-4])
     story.add(ev.RoundStarted, round=3, task=0)
     return story
+
+
+@dataclasses.dataclass
+class Recorder:
+    """Stands for the browser: keeps what widgets send, in order."""
+
+    messages: list[tuple[str, dict, list]] = dataclasses.field(default_factory=list)
+
+    def create(self, **kwargs):
+        return FakeComm(self, **kwargs)
+
+    def bytes_since(self, mark):
+        total = 0
+        for _, data, buffers in self.messages[mark:]:
+            total += len(json.dumps(data, default=str)) + sum(len(bytes(b)) for b in buffers)
+        return total
+
+
+class FakeComm(comm.DummyComm):
+    def __init__(self, recorder, **kwargs):
+        self.recorder = recorder
+        super().__init__(**kwargs)
+
+    def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
+        self.recorder.messages.append((msg_type, data or {}, list(buffers or [])))
+
+
+@pytest.fixture
+def browser(monkeypatch):
+    """Record all that widgets send, and close the views that a test leaves open."""
+    from autotune_nb.view import registry
+
+    recorder = Recorder()
+    monkeypatch.setattr(comm, "create_comm", recorder.create)
+    yield recorder
+    for view in registry.live():
+        view.close()
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    """Write stories as run directories."""
+
+    def write(story, name="toy", **manifest):
+        path = tmp_path / name
+        if not path.exists():
+            path.mkdir()
+            story.manifest(**manifest).write(path)
+        done = path / "written"
+        count = int(done.read_text()) if done.exists() else 0
+        journal.append(path / journal.FILE, story.events[count:])
+        done.write_text(str(len(story.events)))
+        return path
+
+    return write
