@@ -4,14 +4,50 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune_nb.network.zoo import NetworkInfo, list_networks, network
 
 if TYPE_CHECKING:
+    import onnx
+
     from autotune_nb.network.network import Network
 
-__all__ = ["NetworkInfo", "list_networks", "network"]
+__all__ = ["NetworkInfo", "from_onnx", "list_networks", "network"]
+
+
+def from_onnx(
+    model: str | Path | onnx.ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
+) -> Network:
+    """Import an ONNX model.
+
+    Parameters
+    ----------
+    model
+        Path of a model, whose external data lies beside it, or a model in memory.
+    shapes
+        Shape of each input that has unknown, symbolic or zero dimensions, by name. A symbol may be
+        given instead: ``{"N": 2}``.
+
+    Returns
+    -------
+    Network
+        Its inputs and outputs are those of the model; its reference is the model, with its shapes
+        bound and otherwise as it was.
+
+    Raises
+    ------
+    NetworkError
+        The model cannot be read or imported, or a shape is missing or wrong. The message names the
+        model, what is wrong and what to do.
+    """
+    from autotune_nb.network import onnx as frontend
+
+    return frontend.from_onnx(model, shapes=shapes)
 
 
 class _CallablePackage(types.ModuleType):
