@@ -22,11 +22,13 @@ class Options:
     Attributes
     ----------
     batch_size
-        Candidates searched, built and measured in one round.
+        Candidates searched, built and measured in one round; 0 chooses by device when the run is
+        made: 16 on CPUs, 64 on GPUs.
     population, generations
         Size of the evolutionary search of a round; 0 lets the tuner choose.
     repeats, min_repeat_ms
-        A candidate is timed `repeats` times, each over at least `min_repeat_ms` milliseconds.
+        A candidate is timed `repeats` times, each over at least `min_repeat_ms` milliseconds (0
+        chooses by device: 60 on CPUs, 30 on GPUs).
     build_timeout_s, measure_timeout_s
         A build or measurement that takes longer is killed and counts as failed.
     workers
@@ -37,16 +39,25 @@ class Options:
         Pause before each measurement, in milliseconds.
     """
 
-    batch_size: int = 16
+    batch_size: int = 0
     population: int = 0
     generations: int = 0
     repeats: int = 1
-    min_repeat_ms: int = 60
+    min_repeat_ms: int = 0
     build_timeout_s: float = 20.0
     measure_timeout_s: float = 10.0
     workers: int = 0
     seed: int = 0
     cool_down_ms: int = 0
+
+    def resolved(self, device: str) -> Options:
+        """Return the options with what is left to the device chosen."""
+        on_cpu = device.startswith("cpu")
+        return dataclasses.replace(
+            self,
+            batch_size=self.batch_size or (16 if on_cpu else 64),
+            min_repeat_ms=self.min_repeat_ms or (60 if on_cpu else 30),
+        )
 
     @classmethod
     def checked(cls, **options: Any) -> Options:
@@ -78,9 +89,7 @@ class Options:
 
 # the smallest value that makes sense; 0 where none is given
 _LEAST = {
-    "batch_size": 1,
     "repeats": 1,
-    "min_repeat_ms": 1,
     "build_timeout_s": 1,
     "measure_timeout_s": 1,
 }

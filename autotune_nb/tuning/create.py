@@ -58,7 +58,7 @@ def create(
         device=device,
         device_name=targets.device_name(resolved, int(device.partition(":")[2] or 0)),
         versions=versions(),
-        options=options,
+        options=options.resolved(device),
         tasks=extraction.tasks,
         created=time.time(),
     ).write(run)

@@ -8,8 +8,10 @@ device.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import tvm
 from tvm.driver import build as tvm_build
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from autotune_nb.tuning import nvrtc
 from autotune_nb.tuning.messages import MeasureOptions
 
 _FILL = "tvm.contrib.random.random_fill_for_measure"
@@ -39,7 +42,7 @@ def build(key: str, module: str, target: str, directory: str | None) -> None:
         Where to export it, or None to keep it in this process, ready to run.
     """
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module))
-    built = tvm_build(mod, target=tvm.target.Target(json.loads(target)))
+    built = tvm_build(mod, target=_target(target))
     if directory is None:
         _held[key] = (built, built["main"])  # looking it up is what emits machine code
     else:
@@ -91,6 +94,14 @@ def drop(keys: list[str]) -> None:
     """Forget candidates that will not be measured."""
     for key in keys:
         _held.pop(key, None)
+
+
+@functools.cache
+def _target(config: str) -> Any:
+    target = tvm.target.Target(json.loads(config))
+    if str(target.kind) == "cuda" and os.environ.get("TVM_CUDA_COMPILE_MODE", "nvrtc") == "nvrtc":
+        nvrtc.install(target)
+    return target
 
 
 def _time(module: Any, dev: Any, arguments: list[Any], options: MeasureOptions) -> list[float]:

@@ -8,9 +8,13 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """Settings of the evolutionary search of one run; see `run.manifest.Options`."""
+    """Settings of the evolutionary search of one run; see `run.manifest.Options`.
+
+    `fresh` is the least number of new random schedules in the population of a round.
+    """
 
     population: int
+    fresh: int
     generations: int
     batch_size: int
     seed: int

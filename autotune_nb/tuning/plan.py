@@ -9,8 +9,13 @@ from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.tuning.messages import SearchOptions
 
+# A search costs CPU in proportion to population times generations, all of it time in which nothing
+# is built; benchmarks/search_quality.py shows what a larger one brings.
 _POPULATION = 64
 _GENERATIONS = 2
+# On a GPU nine in ten random schedules break its limits, so sampling half a population costs more
+# than all mutations; what is needed is some new blood beside the best that were measured.
+_FRESH_SHARE_CPU, _FRESH_SHARE_GPU = 0.5, 0.2
 _GIB = 2**30
 
 
@@ -57,6 +62,8 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
         builders = options.workers or max(1, cores - 2)
         lookahead = 2 * builders + options.batch_size
     searchers = max(1, min(searchers, len(manifest.tasks)))
+    population = options.population or _POPULATION
+    fresh = population * (_FRESH_SHARE_CPU if exclusive else _FRESH_SHARE_GPU)
     return Plan(
         exclusive=exclusive,
         searchers=searchers,
@@ -64,7 +71,8 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
         lookahead=lookahead,
         owners=_share_out(manifest.tasks, searchers),
         search=SearchOptions(
-            population=options.population or _POPULATION,
+            population=population,
+            fresh=min(50, max(8, int(fresh))),
             generations=options.generations or _GENERATIONS,
             batch_size=options.batch_size,
             seed=options.seed,

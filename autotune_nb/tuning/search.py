@@ -115,7 +115,7 @@ class _Searcher:
             space_generator="post-order-apply",
             search_strategy=ms.search_strategy.EvolutionarySearch(
                 population_size=task.population,
-                init_min_unmeasured=min(50, max(8, task.population // 2)),
+                init_min_unmeasured=self.options.fresh,
                 genetic_num_iters=self.options.generations,
             ),
         )

@@ -1,0 +1,129 @@
+"""Schedules for functions that have no tuning record: by operator kind on CPUs, DLight on GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+
+from autotune_nb.tuning import cpu_rules
+from autotune_nb.tuning.blocks import Machine
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """A scheduled function.
+
+    Attributes
+    ----------
+    function
+        The TensorIR function, scheduled or (if `rule` is ``as is``) not.
+    rule
+        Which rule made it.
+    """
+
+    function: Any
+    rule: str
+
+
+_CPU_RULES: tuple[tuple[str, Callable[[Schedule, Machine], None]], ...] = (
+    ("tiled", cpu_rules.tiled),
+    ("parallel", cpu_rules.parallel),
+)
+
+
+def schedule(function: Any, target: tvm.target.Target, *, skip: int = 0) -> Fallback:
+    """Schedule a TensorIR function without a tuning record.
+
+    Parameters
+    ----------
+    function
+        A ``PrimFunc`` as `autotune_nb.network.lowering.lower` leaves it.
+    target
+        What it will run on.
+    skip
+        How many of the rules to leave out, the best first: for a function whose schedule turned
+        out not to build.
+
+    Returns
+    -------
+    Fallback
+        By the best rule that applies; the function as it was if none does. Never raises.
+    """
+    if str(target.kind) != "llvm":
+        return _gpu(function, target)
+    found = _cpu(tvm.IRModule({"main": function}), target, skip)
+    if found is None:
+        return Fallback(function=function, rule="as is")
+    name, scheduled = found
+    return Fallback(function=_finished(function, scheduled.mod["main"]), rule=name)
+
+
+def candidate(module: tvm.ir.IRModule, target: tvm.target.Target) -> Schedule | None:
+    """Return a task's fallback as a schedule that can be measured and recorded like any other.
+
+    Measured first, it sees to it that no tuned network is slower than an untuned one.
+
+    Parameters
+    ----------
+    module
+        A task's module, with the one function ``main``.
+    target
+        What it will run on.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule or None
+        Its trace replays on `module`. None where there is no rule, and on GPUs.
+    """
+    if str(target.kind) != "llvm":
+        return None
+    found = _cpu(module, target, 0)
+    return None if found is None else found[1]
+
+
+def _cpu(
+    module: tvm.ir.IRModule, target: tvm.target.Target, skip: int
+) -> tuple[str, Schedule] | None:
+    """Return the first rule that applies, and the schedule it made."""
+    machine = Machine.of(target)
+    for name, rule in _CPU_RULES[skip:]:
+        scheduled = Schedule(module, debug_mask="none")
+        try:
+            rule(scheduled, machine)
+        except Exception:  # noqa: S112  a rule that does not apply may fail in any way TVM has
+            continue
+        return name, scheduled
+    return None
+
+
+def rules_for(target: tvm.target.Target) -> int:
+    """Return how many rules there are for a target: `schedule` with that `skip` changes nothing."""
+    return len(_CPU_RULES) if str(target.kind) == "llvm" else 1
+
+
+def _gpu(function: Any, target: tvm.target.Target) -> Fallback:
+    from tvm.s_tir import dlight
+
+    rules = dlight.ApplyDefaultSchedule(
+        dlight.gpu.Matmul(),
+        dlight.gpu.GEMV(),
+        dlight.gpu.Reduction(),
+        dlight.gpu.GeneralReduction(),
+        dlight.gpu.Fallback(),
+    )
+    try:
+        with target:
+            result = rules(tvm.IRModule({"main": function}))["main"]
+    except Exception:  # DLight raises several kinds
+        return Fallback(function=function, rule="as is")
+    return Fallback(function=_finished(function, result), rule="dlight")
+
+
+def _finished(original: Any, scheduled: Any) -> Any:
+    """Return `scheduled` with the attributes of `original`, marked as needing nothing more."""
+    attributes = dict(original.attrs.items()) if original.attrs is not None else {}
+    return scheduled.with_attrs({**attributes, "tirx.is_scheduled": True})
