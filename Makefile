@@ -39,7 +39,7 @@ $(BIN)/python:
 
 # The stamps are written last: an installation that was cut off is done again.
 $(VENV)/.locked: requirements.lock requirements-models.txt | $(BIN)/python
-	@echo "Installing the locked dependencies into $(VENV) (once; about 1 GB)"
+	@echo "Installing the locked dependencies into $(VENV) (once; about 1.4 GB)"
 	@$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python --requirement requirements-models.txt
 	@touch $@
