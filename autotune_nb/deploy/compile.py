@@ -13,7 +13,6 @@ import tvm
 from tvm import relax
 
 import autotune_nb
-from autotune_nb.deploy import fallback
 from autotune_nb.deploy.history import History
 from autotune_nb.deploy.library import Coverage, Library, Signature, Tuned
 from autotune_nb.errors import CompileError, RunError
@@ -21,6 +20,7 @@ from autotune_nb.network import store
 from autotune_nb.network.lowering import lower
 from autotune_nb.network.network import Network
 from autotune_nb.run.directory import RunDirectory
+from autotune_nb.tuning import fallback
 
 Schedules = Literal["best", "untuned"]
 
