@@ -96,15 +96,24 @@ class Library:
         Which function runs what.
     device
         The device to run on, such as ``cpu`` or ``cuda:0``.
+    path
+        The file it was loaded from, if it was.
     """
 
     def __init__(
-        self, executable: Any, signature: Signature, coverage: Coverage, *, device: str = "cpu"
+        self,
+        executable: Any,
+        signature: Signature,
+        coverage: Coverage,
+        *,
+        device: str = "cpu",
+        path: Path | None = None,
     ) -> None:
         self.executable = executable
         self.signature = signature
         self.coverage = coverage
-        self.device = tvm.runtime.device(device)
+        self.device_name = device
+        self.path = path
         self._vm: Any = None
 
     def __repr__(self) -> str:
@@ -119,6 +128,11 @@ class Library:
         if not self.coverage.tuned:
             return None
         return sum(function.latency_s * function.calls for function in self.coverage.tuned)
+
+    @property
+    def device(self) -> Any:
+        """The device as TVM's object; asking for one on a GPU initialises that GPU."""
+        return tvm.runtime.device(self.device_name)
 
     @property
     def vm(self) -> Any:
@@ -233,7 +247,7 @@ class Library:
         return {
             "format": FORMAT,
             **dataclasses.asdict(self.signature),
-            "device": _device_kind(self.device),
+            "device": self.device_name,
             "environment": {"TVM_NUM_THREADS": str(self.signature.target.get("num-cores", ""))},
             "coverage": dataclasses.asdict(self.coverage),
             "estimated_total_latency_s": self.estimated_total_latency_s,
@@ -277,7 +291,7 @@ class Library:
             raise InputError(
                 f"{path}: cannot be loaded ({reason}); export the library again"
             ) from error
-        return cls(module, signature, coverage, device=value["device"])
+        return cls(module, signature, coverage, device=value["device"], path=path)
 
 
 def metadata_path(path: Path) -> Path:
@@ -290,11 +304,6 @@ def outputs_to_numpy(outputs: Any) -> list[Array]:
     if hasattr(outputs, "numpy"):
         return [outputs.numpy()]
     return [array for output in outputs for array in outputs_to_numpy(output)]
-
-
-def _device_kind(device: Any) -> str:
-    kind = str(device).partition("(")[0].partition(":")[0]
-    return "cpu" if kind == "cpu" else f"{kind}:{device.index}"
 
 
 def _spec(value: Mapping[str, Any]) -> TensorSpec:
