@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -66,7 +67,12 @@ def _resolve(name: str, jobs: dict[str, Job]) -> Job:
 def _die_with_tuner(connection: Connection) -> None:
     """See that this process ends with its tuner, even in the middle of a job that never returns."""
     if sys.platform == "linux":
-        # The parent is the fork server, which ends when the tuner does.
+        # The parent is the fork server. It ends when nobody holds the other end of its pipe any
+        # more: the tuner does, and so does every worker it forks, unless it lets go. Then the
+        # signal ends a worker even while it is suspended, when the thread below cannot.
+        held = getattr(forkserver._forkserver, "_forkserver_alive_fd", None)
+        if isinstance(held, int):
+            os.close(held)
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
     if hasattr(select, "poll"):
