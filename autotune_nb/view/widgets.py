@@ -21,6 +21,7 @@ from autotune_nb.run.state import State, initial
 from autotune_nb.view import curve, markup, registry
 from autotune_nb.view.controls import Controls, Now
 from autotune_nb.view.history import History
+from autotune_nb.view.outlook import Outlook
 from autotune_nb.view.sanitise import clean, escape, shorten
 from autotune_nb.view.status import Status, status
 from autotune_nb.view.text import render_task_table
@@ -134,6 +135,8 @@ class View:
         self.follow = widgets.ToggleButton(
             value=True, description="Live", icon="circle", tooltip="Show the newest state"
         )
+        self._outlook = Outlook()
+        self._forecast = widgets.HTML()
         self.controls = Controls(self._run.requests, self._now, start, read_only=read_only)
         try:
             self._curve: curve.Curve | None = curve.Curve(self._lines())
@@ -146,7 +149,7 @@ class View:
                 "<code>session.snapshot()</code> shows the plot without it.</div>"
             )
         controls = self.controls
-        budget = [] if read_only else [controls.slider]
+        budget = [] if read_only else [widgets.HBox([controls.slider, self._forecast])]
         self.widget = widgets.VBox(
             [
                 widgets.HTML(markup.STYLE),
@@ -167,6 +170,7 @@ class View:
         for control in (self.x, self.order, self.descending, self.follow, controls.tasks):
             control.observe(self._on_choice, names="value")
         self.past.observe(self._on_past, names="value")
+        controls.slider.observe(self._on_choice, names="value")
         self._draw(everything=True)
 
     def _now(self) -> Now:
@@ -176,7 +180,8 @@ class View:
         return status(self._state, self._holder)
 
     def _lines(self) -> list[curve.Line]:
-        return curve.lines(self._state, self.x.value, list(self.controls.tasks.value))
+        band = self._outlook.band(self._state, self.controls.slider.value)
+        return curve.lines(self._state, self.x.value, list(self.controls.tasks.value), band)
 
     # Drawing -------------------------------------------------------------------------------
 
@@ -222,6 +227,8 @@ class View:
         if everything:
             _set(self._failures, markup.damage(self._state) + markup.failures(self._state))
             self._draw_table()
+            self._outlook.update(self._state, self.controls.slider.max)
+            _set(self._forecast, self._outlook.words(self._state, self.controls.slider.value))
             self._plot_due = True
         now = time.monotonic()
         if self._curve is not None and self._plot_due and now - self._plotted >= _PLOT_S:
