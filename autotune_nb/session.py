@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune_nb.errors import BudgetError, InputError, RunError, TuningFailed
+from autotune_nb.errors import BudgetError, InputError, RunError
 from autotune_nb.run import requests as rq
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.lock import Holder
 from autotune_nb.run.manifest import Manifest, Options
 from autotune_nb.run.records import Budget
-from autotune_nb.run.state import RequestState, State
+from autotune_nb.run.state import State
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from autotune_nb.deploy.compile import Library
     from autotune_nb.deploy.evaluate import Evaluation
+    from autotune_nb.deploy.library import Library
     from autotune_nb.network.network import Network
     from autotune_nb.view.widgets import View
-
-_POLL_S = 0.25
 
 
 class TuningSession:
@@ -182,10 +178,11 @@ class TuningSession:
             If the tuner cannot be started.
         """
         from autotune_nb import doctor
+        from autotune_nb.run import follow
         from autotune_nb.tuning import launch
 
         state = self.state
-        budget = self._checked_budget(trials, seconds, state)
+        budget = self._next_budget(trials, seconds, state)
         if self.running:
             self._ask("budget", trials=budget.trials, seconds=budget.seconds)
             if self.state.phase == "paused":
@@ -196,7 +193,7 @@ class TuningSession:
         )
         request = self._ask("budget", trials=budget.trials, seconds=budget.seconds)
         launch.start(self.path)
-        self._follow(request.id)
+        follow.until_done(self.directory, request.id)
         return self
 
     def pause(self) -> None:
@@ -219,23 +216,17 @@ class TuningSession:
         TuningFailed
             If it is still there after `timeout_s` seconds.
         """
-        if not self.running:
-            return
-        self._ask("stop")
-        deadline = time.monotonic() + timeout_s
-        while self.running:
-            if time.monotonic() > deadline:
-                raise TuningFailed(
-                    f"{self.path}: the tuner (process {self.holder.pid}) has not stopped within "
-                    f"{timeout_s:g} s; end it with 'kill {self.holder.pid}', nothing is lost"
-                )
-            time.sleep(0.05)
+        from autotune_nb.run import follow
+
+        if self.running:
+            self._ask("stop")
+            follow.until_idle(self.directory, timeout_s)
 
     def set_budget(self, trials: int | None = None, seconds: float | None = None) -> None:
         """Change the run's budget, now if a tuner is at work, else for the next one."""
         if trials is None and seconds is None:
             raise BudgetError("no budget given; pass trials=, seconds= or both")
-        budget = self._checked_budget(trials, seconds, self.state)
+        budget = self._next_budget(trials, seconds, self.state)
         self._ask("budget", trials=budget.trials, seconds=budget.seconds)
 
     def focus(self, tasks: Sequence[int] | None) -> None:
@@ -268,26 +259,11 @@ class TuningSession:
         TuningFailed
             If the tuner failed, or died without a word.
         """
-        show = on_change or (_print_progress() if not _in_notebook() else None)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            holder = self.holder  # first: what it wrote before it let go is then in the state
-            state = self.state
-            if show is not None:
-                show(state, holder)
-            if not holder.alive:
-                break
-            if deadline is not None and time.monotonic() > deadline:
-                return state
-            time.sleep(_POLL_S)
-        if state.phase == "failed":
-            raise TuningFailed(f"{self.path}: {state.message}")
-        if state.phase in ("starting", "tuning", "paused"):
-            raise TuningFailed(
-                f"{self.path}: the tuner died without a word (see {self.directory.tuner_log}); "
-                f"'autotune-nb resume {self.path}' goes on where it was"
-            )
-        return state
+        from autotune_nb.run import follow
+        from autotune_nb.view import console
+
+        show = on_change or (None if console.in_notebook() else console.progress_printer())
+        return follow.until_stopped(self.directory, timeout_s, show)
 
     # -- what it is for
 
@@ -332,24 +308,12 @@ class TuningSession:
 
     # -- inside
 
-    def _checked_budget(self, trials: int | None, seconds: float | None, state: State) -> Budget:
-        if trials is not None and (isinstance(trials, bool) or trials != int(trials) or trials < 1):
-            raise BudgetError(f"a budget of {trials} trials is not possible; pass a number from 1")
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise BudgetError(
-                f"a budget of {seconds} seconds is not possible; pass a number above 0"
-            )
-        if trials is None and seconds is None:
-            if state.budget.trials is None and state.budget.seconds is None:
-                raise BudgetError("the run has no budget yet; pass trials=, seconds= or both")
-            return self._unspent(state.budget, state)
-        budget = Budget(
-            trials=None if trials is None else int(trials),
-            seconds=None if seconds is None else float(seconds),
-        )
-        return self._unspent(budget, state)
-
-    def _unspent(self, budget: Budget, state: State) -> Budget:
+    def _next_budget(self, trials: int | None, seconds: float | None, state: State) -> Budget:
+        budget = Budget.checked(trials, seconds)
+        if budget == Budget():
+            budget = state.budget
+        if budget == Budget():
+            raise BudgetError("the run has no budget yet; pass trials=, seconds= or both")
         if budget.reached(state.trials, state.used_s):
             raise BudgetError(
                 f"{self.path}: a budget of {budget} is spent already ({state.trials} trials, "
@@ -371,37 +335,3 @@ class TuningSession:
                 f"{self.path}: the request cannot be written ({error.strerror}); free space or "
                 "make the directory writable"
             ) from error
-
-    def _follow(self, request: str, timeout_s: float = 5.0) -> RequestState | None:
-        """Wait until a request has taken effect, so that `state` shows it to the caller."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            for known in self.state.requests:
-                if known.id == request and known.done is not None:
-                    return known
-            if not self.running:
-                return None
-            time.sleep(0.02)
-        return None
-
-
-def _in_notebook() -> bool:
-    # asked without importing IPython, which a program that has none loaded does not need
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")
-
-
-def _print_progress(every_s: float = 15.0) -> Callable[[State, Holder], None]:
-    from autotune_nb.view.text import render_task_table
-
-    last = [-every_s]
-
-    def show(state: State, holder: Holder) -> None:
-        now = time.monotonic()
-        if now - last[0] >= every_s or not holder.alive:
-            last[0] = now
-            sys.stdout.write(render_task_table(state, holder) + "\n\n")
-            sys.stdout.flush()
-
-    return show

@@ -22,6 +22,7 @@ from autotune_nb.doctor import child, device, machine, software
 from autotune_nb.doctor.child import Answer
 from autotune_nb.doctor.finding import Finding
 from autotune_nb.errors import EnvironmentProblem, TargetError
+from autotune_nb.tuning import cores
 
 Versions = Callable[..., None]
 
@@ -445,11 +446,12 @@ def test_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_container_limits_cores_and_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
-    assert machine.available_cores() == 64
+    assert cores.available_cores() == 64
     (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert machine.available_cores() == 2
+    assert cores.available_cores() == 2
     (tmp_path / "memory.max").write_text(f"{2**30}\n")
     (tmp_path / "memory.current").write_text(f"{2**29}\n")
     finding = machine.memory(None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from autotune_nb.cli.arguments import Verbs, add_budget, add_run, add_verb, print_json, shape
 from autotune_nb.errors import BudgetError, InputError, RunError
 from autotune_nb.run.lock import Holder
+from autotune_nb.run.records import Budget
 from autotune_nb.run.state import State
 from autotune_nb.session import TuningSession
 from autotune_nb.view.status import status, to_json
@@ -72,10 +73,7 @@ def _tune(options: argparse.Namespace) -> int:
 
     if options.trials is None and options.seconds is None:
         raise BudgetError("no budget given; pass --trials, --seconds or both")
-    for name in ("trials", "seconds"):
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise BudgetError(f"--{name} is {value:g}; pass a number above 0")
+    Budget.checked(options.trials, options.seconds)
     is_model = options.network.endswith(".onnx") or Path(options.network).is_file()
     stem = Path(options.network).stem if is_model else options.network.lower()
     path = Path(options.run or Path("runs") / stem)

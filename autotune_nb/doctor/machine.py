@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import shutil
@@ -11,13 +10,13 @@ import tempfile
 from pathlib import Path
 
 from autotune_nb.doctor.finding import Finding, Status
+from autotune_nb.tuning.cores import CGROUP, available_cores
 
 _MIB = 2**20
 _GIB = 2**30
 # Resident memory of one warm worker while it builds, and of the tuner with its cost model.
 _WORKER_BYTES = 400 * _MIB
 _TUNER_BYTES = 1200 * _MIB
-_CGROUP = Path("/sys/fs/cgroup")
 _FIX_LINKER = (
     "install a C++ compiler (Debian and Ubuntu: apt install g++; conda: conda install "
     "cxx-compiler) or point CXX at one"
@@ -99,18 +98,6 @@ def cores(workers: int | None) -> Finding:
     return Finding(name="cores", status="ok", message=f"{count} core{plural}")
 
 
-def available_cores() -> int:
-    """Return how many cores this process may really use: affinity and container limit."""
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
-    limit = _read(_CGROUP / "cpu.max").split()
-    if len(limit) == 2 and limit[0].isdigit():
-        count = min(count, math.ceil(int(limit[0]) / int(limit[1])))
-    return max(count, 1)
-
-
 def memory(workers: int | None) -> Finding:
     """Compare free memory with what the tuner and its workers take."""
     free = _available_memory()
@@ -137,7 +124,7 @@ def _available_memory() -> int | None:
             break
     else:
         return None
-    limit, used = _read(_CGROUP / "memory.max").strip(), _read(_CGROUP / "memory.current").strip()
+    limit, used = _read(CGROUP / "memory.max").strip(), _read(CGROUP / "memory.current").strip()
     if limit.isdigit() and used.isdigit():
         free = min(free, int(limit) - int(used))
     return free

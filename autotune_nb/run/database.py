@@ -38,9 +38,10 @@ class StoredRecord:
     line: str
 
 
-def digest(line: str) -> str:
+def digest(line: str | bytes) -> str:
     """Return the name by which the journal refers to a record."""
-    return hashlib.blake2b(line.encode(), digest_size=8).hexdigest()
+    data = line.encode() if isinstance(line, str) else line
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def record_line(task: int, trace: Any, latencies_s: Sequence[float], target: Any, args: Any) -> str:
@@ -94,9 +95,3 @@ def parse_record(raw: bytes) -> StoredRecord | None:
         return None
     latency = math.fsum(good) / len(good) if good else None
     return StoredRecord(digest=digest(line), task=task, latency_s=latency, line=line)
-
-
-def rewrite_records(directory: Path, records: Sequence[StoredRecord]) -> None:
-    """Replace the record file by these records."""
-    data = "".join(record.line + "\n" for record in records).encode()
-    lines.replace(directory / RECORD_FILE, data)

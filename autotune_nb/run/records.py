@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
+from autotune_nb.errors import BudgetError
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
@@ -59,6 +61,28 @@ class Budget:
 
     trials: int | None = None
     seconds: float | None = None
+
+    @classmethod
+    def checked(cls, trials: float | None, seconds: float | None) -> Budget:
+        """Make a budget of what a person passed.
+
+        Raises
+        ------
+        BudgetError
+            If `trials` is no whole number from 1, or `seconds` is not a positive number.
+        """
+        if trials is not None and (
+            isinstance(trials, bool) or not 1 <= trials < math.inf or trials != int(trials)
+        ):
+            raise BudgetError(f"a budget of {trials} trials is not possible; pass a number from 1")
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise BudgetError(
+                f"a budget of {seconds} seconds is not possible; pass a number above 0"
+            )
+        return cls(
+            trials=None if trials is None else int(trials),
+            seconds=None if seconds is None else float(seconds),
+        )
 
     def reached(self, trials: int, used_s: float) -> bool:
         """Tell whether `trials` and `used_s` spent exhaust this budget."""

@@ -8,16 +8,19 @@ to agree; what was taken out lies beside them, and the journal says what was don
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from autotune_nb.errors import RunError
-from autotune_nb.run import database, journal, lines
+from autotune_nb.run import checkpoint, database, journal, lines
 from autotune_nb.run import events as ev
 from autotune_nb.run.records import State, TaskState
-from autotune_nb.run.salvage import restored, salvage, without_event
+from autotune_nb.run.salvage import restored, salvage
 from autotune_nb.run.state import Draft
+
+_RECORD = re.compile(rb'"record":"([0-9a-f]+)"')
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +48,12 @@ def mend(directory: Path, initial: State) -> Recovery:
             directory / database.RECORD_FILE, lambda line: database.parse_record(line) is not None
         ),
     ]
-    records = _mend_records(directory, len(initial.tasks), notes)
     try:
         state, known = _replay(path, initial)
-        spare = without_event(records, known)
+        present, spare = _mend_records(directory, len(initial.tasks), known, notes)
     except RunError:
-        state, spare = _mend_journal(path, initial, records, notes)
-    present = {record.digest for record in records}
+        present, unknown = _mend_records(directory, len(initial.tasks), frozenset(), notes)
+        state, spare = _mend_journal(path, initial, unknown, notes)
     lost = [task for task in state.tasks if task.best_record and task.best_record not in present]
     if lost:
         notes.append(f"{database.RECORD_FILE}: the best schedules of {len(lost)} tasks are gone")
@@ -77,36 +79,67 @@ def _is_event(line: bytes) -> bool:
     return True
 
 
-def _mend_records(directory: Path, tasks: int, notes: list[str]) -> list[database.StoredRecord]:
-    """Return the good records, after moving all other lines out of their file."""
+def _mend_records(
+    directory: Path, tasks: int, known: Set[str], notes: list[str]
+) -> tuple[set[str], list[database.StoredRecord]]:
+    """Move the lines that are no record of a task out of their file.
+
+    Returns the digests of all records, and the records that are not `known`, each once. A known
+    one is as it was written, or its digest would be another: only the others need parsing.
+    """
     path = directory / database.RECORD_FILE
-    records, bad = database.read_records(directory)
-    # TVM opens no database with a record of a workload that is not there
-    bad += [record.line.encode() for record in records if not 0 <= record.task < tasks]
-    records = [record for record in records if 0 <= record.task < tasks]
+    present: set[str] = set()
+    unknown: list[database.StoredRecord] = []
+    bad: list[bytes] = []
+    for raw in _lines(path):
+        name = database.digest(raw)
+        if name not in known and name not in present:
+            record = database.parse_record(raw)
+            # TVM opens no database with a record of a workload that is not there
+            if record is None or not 0 <= record.task < tasks:
+                bad.append(raw)
+                continue
+            unknown.append(record)
+        present.add(name)
     if bad:
         aside = lines.set_aside(path, b"\n".join(bad) + b"\n")
-        database.rewrite_records(directory, records)
+        out = frozenset(bad)
+        lines.replace(path, b"".join(raw + b"\n" for raw in _lines(path) if raw not in out))
         notes.append(f"{path.name}: {len(bad)} damaged lines moved to {aside.name}")
-    return records
+    return present, unknown
 
 
 def _replay(path: Path, initial: State) -> tuple[State, set[str]]:
-    """Return the state after a good journal, and the records it knows of."""
-    draft = Draft(initial)
-    known = set()
-    for event in _events(path):
+    """Return the state after a good journal, and the digests of the records it knows of."""
+    known: set[str] = set()
+    state, offset = initial, 0
+    try:
+        with path.open("rb") as file:
+            if found := checkpoint.load(file, path, initial):
+                state, offset = found
+                file.seek(0)
+                for part, end in lines.chunks(file):
+                    # quotes in texts are escaped, so that only the field itself can match
+                    known.update(d.decode() for d in _RECORD.findall(b"\n".join(part)))
+                    if end >= offset:
+                        break
+    except FileNotFoundError:
+        return initial, known
+    draft = Draft(state)
+    for line in _lines(path, offset):
+        event = ev.decode(line)
         draft.apply(event)
         if isinstance(event, ev.TrialDone):
             known.add(event.record)
     return draft.freeze(), known
 
 
-def _events(path: Path) -> Iterator[ev.Event]:
+def _lines(path: Path, offset: int = 0) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
+            file.seek(offset)
             for part, _ in lines.chunks(file):
-                yield from map(ev.decode, part)
+                yield from part
     except FileNotFoundError:
         return
 
@@ -130,7 +163,7 @@ def _lose(
 ) -> ev.RecordLost:
     """Return the event that puts the best trial that still has its record in place of the best."""
     best: ev.TrialDone | None = None
-    for event in _events(path):
+    for event in map(ev.decode, _lines(path)):
         if (
             isinstance(event, ev.TrialDone)
             and event.task == task.info.id

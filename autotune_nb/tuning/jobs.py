@@ -90,12 +90,6 @@ def measure(
     return _time(module, dev, arguments, options)
 
 
-def drop(keys: list[str]) -> None:
-    """Forget candidates that will not be measured."""
-    for key in keys:
-        _held.pop(key, None)
-
-
 @functools.cache
 def _target(config: str) -> Any:
     target = tvm.target.Target(json.loads(config))

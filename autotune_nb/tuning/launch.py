@@ -19,8 +19,9 @@ from autotune_nb.errors import AutotuneError, RunError, RunLockedError, TuningFa
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
 from autotune_nb.tuning.clock import Clock
+from autotune_nb.tuning.cores import available_cores
 from autotune_nb.tuning.pipeline import Pipeline
-from autotune_nb.tuning.plan import make_plan, usable_cores
+from autotune_nb.tuning.plan import make_plan
 from autotune_nb.tuning.preload import TARGET_VARIABLE
 from autotune_nb.tuning.process import Workers
 from autotune_nb.tuning.tuner import Tuner
@@ -127,7 +128,7 @@ def serve(path: str) -> int:
 
 def _tune(writer: RunWriter) -> str:
     manifest = writer.directory.manifest
-    cores = usable_cores()
+    cores = available_cores()
     plan = make_plan(manifest, cores)
     clock = Clock(writer.state.used_s)
     writer.commit(

@@ -104,16 +104,6 @@ class Pipeline:
         self._advance(outcomes)
         return outcomes
 
-    def drop(self) -> None:
-        """Forget all rounds; what is being built or searched is killed."""
-        for worker in self._workers:
-            if worker.busy or worker.stopped:
-                worker.restart()
-        self._searchers.clear()
-        for worker in self._builders:
-            self._forget(worker, [i.key for r in self._rounds for i in r.items])
-        self._rounds.clear()
-
     def pause(self) -> None:
         """Stop all work, except that a measurement under way is let end; see `quiet`."""
         self._paused = True
@@ -349,7 +339,3 @@ class Pipeline:
 
     def _held_by(self, worker: Worker) -> bool:
         return any(i.holder is worker for i in self._oldest("built"))
-
-    def _forget(self, worker: Worker, keys: list[str]) -> None:
-        if not worker.busy and keys and self._plan.exclusive:
-            worker.submit(("drop", None), f"{_JOBS}:drop", keys, timeout_s=5.0)

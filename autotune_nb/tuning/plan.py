@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.records import TaskInfo
@@ -78,13 +77,6 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
             seed=options.seed,
         ),
     )
-
-
-def usable_cores() -> int:
-    """Return the number of cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _share_out(tasks: tuple[TaskInfo, ...], searchers: int) -> dict[int, int]:

@@ -80,11 +80,6 @@ class Searchers:
         at_work = {self._owner(task).number for task in tasks}
         return {task for task in self._owners if self._owner(task).number in at_work}
 
-    def clear(self) -> None:
-        """Forget what waits."""
-        for waiting in self._waiting.values():
-            waiting.clear()
-
     def suspend(self) -> None:
         """Stop all searching until `resume`."""
         for worker in self._workers:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import platform
 import re
 import subprocess
@@ -17,6 +16,7 @@ import tvm
 from tvm.target import Target, codegen
 
 from autotune_nb.errors import TargetError, near_matches
+from autotune_nb.tuning.cores import available_cores
 
 _CPU_NAMES = ("cpu", "llvm", "native")
 _GPU_KINDS = ("cuda", "rocm", "vulkan", "metal", "opencl")
@@ -97,13 +97,6 @@ def cpu_name() -> str:
     """Return the maker's name of this machine's processor."""
     match = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
     return match[1].strip() if match else platform.processor() or platform.machine()
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # -- reading what was asked for ------------------------------------------------------------------
@@ -190,7 +183,7 @@ def _complete_cpu(config: dict[str, Any], measured_here: bool) -> Target:
         masked = _masked_features(system)
         if masked and "mattr" not in config:
             config["mattr"] = [f"-{feature}" for feature in masked]
-    config.setdefault("num-cores", usable_cores())
+    config.setdefault("num-cores", available_cores())
     if not isinstance(config["num-cores"], int) or config["num-cores"] < 1:
         raise TargetError(
             f"target llvm: num-cores is {config['num-cores']!r}; give a number of cores from 1"

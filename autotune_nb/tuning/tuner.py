@@ -59,7 +59,6 @@ class Tuner:
             for outcome in self._pipeline.step(_STEP_S):
                 self._journal(outcome)
             self._writer.beat()
-        self._pipeline.drop()
         self._note(
             ev.TunerStopped(outcome=self._outcome, reason=self._stopping, **self._when()),
             sync=True,
