@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from autotune_nb.errors import RunError
@@ -63,7 +63,7 @@ def mend(directory: Path, initial: State) -> Recovery:
     events: list[ev.Event] = [
         ev.Recovered(time=now, used_s=state.used_s, what=note) for note in notes if note
     ]
-    events += [_lose(task, path, present, now, state.used_s) for task in lost]
+    events += _lose(lost, path, present, now, state.used_s)
     near = ev.TrialDone(
         time=now, used_s=state.used_s, trial=0, round=max(1, state.rounds), task=0, candidate=""
     )
@@ -159,25 +159,29 @@ def _mend_journal(
 
 
 def _lose(
-    task: TaskState, path: Path, present: set[str], now: float, used_s: float
-) -> ev.RecordLost:
-    """Return the event that puts the best trial that still has its record in place of the best."""
-    best: ev.TrialDone | None = None
-    for event in map(ev.decode, _lines(path)):
+    tasks: Sequence[TaskState], path: Path, present: Set[str], now: float, used_s: float
+) -> list[ev.RecordLost]:
+    """Return the events that put the best trial that still has its record in place of the best."""
+    best: dict[int, ev.TrialDone | None] = {task.info.id: None for task in tasks}
+    for event in map(ev.decode, _lines(path) if tasks else ()):
         if (
             isinstance(event, ev.TrialDone)
-            and event.task == task.info.id
+            and event.task in best
             and event.latency_s is not None
             and event.record in present
-            and (best is None or event.latency_s < (best.latency_s or 0.0))
         ):
-            best = event
-    return ev.RecordLost(
-        time=now,
-        used_s=used_s,
-        trial=task.best_trial or 0,
-        task=task.info.id,
-        best_trial=best.trial if best else None,
-        best_latency_s=best.latency_s if best else None,
-        best_record=best.record if best else "",
-    )
+            known = best[event.task]
+            if known is None or event.latency_s < (known.latency_s or 0.0):
+                best[event.task] = event
+    return [
+        ev.RecordLost(
+            time=now,
+            used_s=used_s,
+            trial=task.best_trial or 0,
+            task=task.info.id,
+            best_trial=found.trial if found else None,
+            best_latency_s=found.latency_s if found else None,
+            best_record=found.record if found else "",
+        )
+        for task, found in zip(tasks, best.values(), strict=True)
+    ]

@@ -77,14 +77,6 @@ def test_means_are_exact():
     assert record.latency_s == math.fsum([0.1] * 10) / 10
 
 
-def test_rewriting_keeps_lines_as_they_are(tmp_path):
-    for i in range(3):
-        database.append_record(tmp_path, line(trace=[i]))
-    records, _ = database.read_records(tmp_path)
-    database.rewrite_records(tmp_path, [records[2], records[0]])
-    assert database.read_records(tmp_path)[0] == [records[2], records[0]]
-
-
 def test_workloads(tmp_path):
     assert database.read_workloads(tmp_path) == []
     database.append_workloads(tmp_path, [["1", "QQ=="], ["2", "Qg=="]])

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from autotune_nb.run import database, lines
+from autotune_nb.run import checkpoint, database, lines
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
 from autotune_nb.run.lines import read as read_lines
@@ -431,6 +431,40 @@ def test_tuning_goes_on_after_damage(run):
     assert state.trials == 6
     assert not state.partial
     assert reopen(run) == state
+
+
+def test_a_checkpoint_changes_no_recovery(run, make_run):
+    """Opening for writing reads only what follows it, and still knows every record."""
+    run.write()
+    size = run.journal.stat().st_size
+    checkpoint.write(run.journal, RunDirectory(run.path).poll())
+    with RunWriter(run.path) as writer:
+        writer.commit([run.teller.start(), run.teller.open(2)])
+        run.trial(writer, 2, 3e-4)
+        writer.append_record(database.record_line(0, [["new"]], [1e-4], {}, []))
+    replace_line(run.records, 3, [b"garbage"])
+    without = copy(run, make_run)
+    assert (run.path / checkpoint.FILE).exists()
+    assert (
+        json.loads((run.path / checkpoint.FILE).read_text().splitlines()[0])["journal_bytes"]
+        == size
+    )
+    found, expected = reopen(run), reopen(without)
+    assert spent(found) == spent(expected)
+    assert found.trials == 7
+    assert found.tasks[0].best_latency_s == 1e-4
+    assert found.tasks[1].best_latency_s == 6e-4
+
+
+def test_many_tasks_may_lose_their_best_at_once(run):
+    run.write(rounds=[(0, (4e-3, 2e-3)), (1, (2e-3, 1e-3)), (2, (5e-3,))])
+    stored = read_lines(run.records)[0]
+    run.records.write_bytes(stored[0] + b"\n" + stored[2] + b"\n")
+    state = reopen(run)
+    assert [t.best_latency_s for t in state.tasks] == [4e-3, 2e-3, None]
+    assert state.recovered == (
+        "database_tuning_record.json: the best schedules of 3 tasks are gone",
+    )
 
 
 def test_salvage_of_a_sound_journal_takes_nothing_out(teller, blank):
