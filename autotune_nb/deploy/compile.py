@@ -21,6 +21,7 @@ from autotune_nb.network.lowering import lower
 from autotune_nb.network.network import Network
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.tuning import fallback
+from autotune_nb.tuning.extract import first_uses
 
 Schedules = Literal["best", "untuned"]
 
@@ -131,10 +132,8 @@ class _Plan:
         self.problems: list[str] = []
         self.calls, self.library = _calls(lowered)
         self.choices: dict[str, _Choice] = {}
-        for variable, function in lowered.functions.items():
-            if isinstance(function, tvm.tirx.PrimFunc):
-                name = variable.name_hint
-                self.choices[name] = self._choose(name, _Choice(function=function))
+        for name in first_uses(lowered):
+            self.choices[name] = self._choose(name, _Choice(function=lowered[name]))
 
     def _choose(self, name: str, before: _Choice) -> _Choice:
         original = self.lowered[name]
@@ -183,7 +182,7 @@ class _Plan:
         for name, choice in self.choices.items():
             try:
                 function = choice.function.with_attr("global_symbol", "main")
-                tvm.driver.build(tvm.IRModule({"main": function}), target=self.target)
+                tvm.compile(tvm.IRModule({"main": function}), target=self.target)
             except Exception as error:  # any of TVM's or LLVM's
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
                 if choice.record is not None:

@@ -206,7 +206,11 @@ class _Contest:
         np.savez(inputs, **{f"{n:04d}": a for n, a in enumerate(arrays)})  # type: ignore[arg-type]
         references = ["untuned"] + (["onnxruntime"] if self.network.reference is not None else [])
         outputs: dict[str, list[Array]] = {}
-        for name in ("tuned", *dict.fromkeys((*references, *baselines))):
+        names = ("tuned", *dict.fromkeys((*references, *baselines)))
+        for name in names:  # all at first: they import TVM side by side
+            self.processes[name] = ContestantProcess(name, self.threads)
+            self.stack.callback(self.processes[name].close)
+        for name in names:
             found = self._outputs(name, inputs)
             if found is not None:
                 outputs[name] = found
@@ -243,8 +247,7 @@ class _Contest:
         if name == "onnxruntime" and self.network.reference is None:
             self.problems.append("onnxruntime: the network has no ONNX model; left out")
             return None
-        process = ContestantProcess(name, self.threads)
-        self.stack.callback(process.close)
+        process = self.processes[name]
         stored = self.scratch / f"{name}.npz"
         request = {
             "kind": "library" if name == "tuned" else name,
@@ -260,7 +263,6 @@ class _Contest:
         except EvaluationError as error:
             self.problems.append(str(error))
             return None
-        self.processes[name] = process
         with np.load(stored, allow_pickle=False) as arrays:
             return [arrays[key] for key in sorted(arrays.files)]
 

@@ -221,6 +221,10 @@ class Library:
             If it cannot be linked or written.
         """
         path = Path(path)
+        if self.path is not None:
+            raise CompileError(
+                f"{path}: a library that was loaded cannot be exported again; copy {self.path}"
+            )
         if not path.parent.is_dir():
             raise CompileError(f"{path}: its folder does not exist; make it first")
         part = path.with_name(f".{path.name}.part{path.suffix}")
@@ -229,10 +233,6 @@ class Library:
                 self.executable.export_library(str(part))
             lines.replace(metadata_path(path), json.dumps(self._metadata(), indent=1).encode())
             part.replace(path)
-        except AttributeError as error:
-            raise CompileError(
-                f"{path}: a library that was loaded cannot be exported again; copy its file"
-            ) from error
         except (OSError, RuntimeError) as error:
             reason = (str(error).strip().splitlines() or [""])[-1]
             raise CompileError(
