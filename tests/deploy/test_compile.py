@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from tvm.s_tir import Schedule
 from autotune_nb.deploy.compile import compile_network, compile_run
 from autotune_nb.deploy.history import History
 from autotune_nb.deploy.library import Coverage, Library
+from autotune_nb.deploy.quiet import quiet
 from autotune_nb.errors import CompileError, InputError, RunError
 from autotune_nb.network import store
 from autotune_nb.run import database
@@ -220,8 +222,10 @@ def test_export_and_load_say_what_is_wrong(tuned_library, tmp_path):
 
 def test_the_noise_of_constants_is_held_back(fallback_library, tmp_path, capfd):
     fallback_library.export(tmp_path / "tiny.so")
-    print("from elsewhere", file=sys.stderr)
     assert "Scope" not in capfd.readouterr().err
+    with quiet():
+        os.write(2, b"x.cc:1: Warning: Scope Saving: a\nsomething else\n")
+    assert capfd.readouterr().err == "something else\n"
 
 
 def test_coverage_of_calls_into_libraries_is_told():

@@ -134,7 +134,7 @@ def test_nothing_to_compare_with_is_an_error(tiny, library, monkeypatch):
         return real(self, name, inputs)
 
     monkeypatch.setattr(_Contest, "_outputs", outputs)
-    with pytest.raises(EvaluationError, match="has nothing to be compared with .untuned: no"):
+    with pytest.raises(EvaluationError, match=r"has nothing to be compared with .untuned: no"):
         evaluate(tiny, library, (), **QUICK)
 
 

@@ -119,7 +119,7 @@ def test_a_foreign_cpu_is_only_for_rpc():
 def test_a_cpu_that_can_more_than_this_one_is_refused(monkeypatch):
     monkeypatch.setattr(targets, "_cpuinfo", lambda: "flags : sse sse2 avx avx2 fma f16c\n")
     monkeypatch.setattr(targets.codegen, "llvm_get_system_cpu", lambda: "haswell")
-    with pytest.raises(TargetError, match="has .*avx512f.*, which this machine's CPU"):
+    with pytest.raises(TargetError, match=r"has .*avx512f.*, which this machine's CPU"):
         targets.resolve({"kind": "llvm", "mcpu": "skylake-avx512"})
 
 
