@@ -73,6 +73,7 @@ def task_table(
     descending: bool = False,
     changed: Collection[int] = (),
     max_rows: int = MAX_ROWS,
+    max_bytes: int = _MAX_BYTES,
 ) -> str:
     """Return the task table as HTML.
 
@@ -84,8 +85,9 @@ def task_table(
         One of `ORDERS`, and which way.
     changed
         IDs of tasks whose best latency is new: their cells are marked.
-    max_rows
-        With more tasks, those with the smallest share are left out, and the table says so.
+    max_rows, max_bytes
+        With more tasks, those with the smallest share are left out, and the table says so; it ends
+        early where the names are so long that it would grow beyond `max_bytes`.
     """
     tasks = ordered(state, order, descending)
     if len(tasks) > max_rows:
@@ -97,7 +99,7 @@ def task_table(
     rows = ""
     for shown, task in enumerate(tasks):
         row = _row(state, task, total, most, task.info.id in changed)
-        if len(rows) + len(row) > _MAX_BYTES:
+        if len(rows) + len(row) > max_bytes:
             tasks = tasks[:shown]
             break
         rows += row

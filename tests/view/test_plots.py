@@ -198,3 +198,63 @@ def test_grey_of_the_unknown_theme_can_be_read_on_both():
 
 def test_colours_differ():
     assert len(set(COLOURS)) == len(COLOURS) >= 7
+
+
+@pytest.fixture
+def recorded(whole, run_of):
+    return run_of(whole)
+
+
+def test_trial_results_data_is_exact(recorded):
+    table = plots.trial_results_data(recorded)
+    assert table["ID"].tolist() == [0, 0, 1, 2, 2, 0, 0]
+    np.testing.assert_allclose(table["slowdown"], [4.0, 2.0, 1.0, 1.0, 2.0, 1.0, 3.0])
+
+
+def test_trial_results_draws_quantiles(recorded):
+    boxes = plots.trial_results(recorded).data
+    assert [box.y[0].split()[0] for box in boxes] == ["0", "1", "2"]
+    assert boxes[0].lowerfence[0] == 1.0
+    assert boxes[0].upperfence[0] == 4.0
+    assert boxes[0].median[0] == 2.5
+
+
+def test_failures(recorded, whole):
+    assert plots.failures_data(recorded)["count"].tolist() == [1]
+    (bar,) = plots.failures(recorded).data
+    assert bar.x.tolist() == [1]
+    assert bar.name == "build"
+    assert plots.failures(initial(whole.tasks)).data == ()
+
+
+def test_trial_costs(recorded):
+    table = plots.trial_costs_data(recorded)
+    assert table["build (s)"].tolist() == [0.25] * 8
+    build, measure = plots.trial_costs(recorded, x="time").data
+    assert build.x.tolist() == [3.0, 4.0, 5.0, 8.0, 11.0, 12.0, 15.0, 16.0]
+    assert set(measure.y.tolist()) == {0.5}
+
+
+def test_allocation_data_is_exact(recorded):
+    table = plots.allocation_data(recorded, tasks=1)
+    mine, others = table[table["ID"] == 0], table[table["ID"] == -1]
+    assert mine["trial"].tolist() == [3, 4, 6, 8]
+    assert mine["trials"].tolist() == [3, 3, 3, 5]
+    assert others["trials"].tolist() == [0, 1, 3, 3]
+    assert [t.name.split()[0] for t in plots.allocation(recorded).data] == ["0", "2", "1"]
+
+
+def test_forecast_plot_goes_on_where_the_run_is(recorded, whole):
+    table = plots.forecast_data(recorded, 40)
+    assert table["trial"].iloc[0] == 8
+    assert table["trial"].iloc[-1] == 40
+    assert table["median (ms)"].iloc[0] == pytest.approx(2.6)
+    assert plots.forecast(recorded).data[-1].name == "forecast"
+    with pytest.raises(InputError, match="no result yet"):
+        plots.forecast(initial(whole.tasks))
+
+
+def test_plots_of_trials_need_the_journal(whole):
+    for plot in (plots.trial_results, plots.trial_costs, plots.allocation):
+        with pytest.raises(InputError, match="holds no single trials"):
+            plot(whole.state)

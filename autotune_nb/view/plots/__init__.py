@@ -12,20 +12,41 @@ from autotune_nb.view.plots.convergence import (
     task_convergence,
     task_convergence_data,
 )
+from autotune_nb.view.plots.future import forecast, forecast_data
 from autotune_nb.view.plots.tasks import (
     latency_share,
     latency_share_data,
     trials_per_task,
     trials_per_task_data,
 )
+from autotune_nb.view.plots.trials import (
+    allocation,
+    allocation_data,
+    failures,
+    failures_data,
+    trial_costs,
+    trial_costs_data,
+    trial_results,
+    trial_results_data,
+)
 
 __all__ = [
+    "allocation",
+    "allocation_data",
     "convergence",
     "convergence_data",
+    "failures",
+    "failures_data",
+    "forecast",
+    "forecast_data",
     "latency_share",
     "latency_share_data",
     "task_convergence",
     "task_convergence_data",
+    "trial_costs",
+    "trial_costs_data",
+    "trial_results",
+    "trial_results_data",
     "trials_per_task",
     "trials_per_task_data",
 ]
