@@ -43,8 +43,8 @@ LAYERS = {
     "network": {"errors", "run"},
     "tuning": {"errors", "run", "network"},
     "deploy": {"errors", "run", "network", "tuning"},
-    "doctor": {"errors"},
-    "view": {"errors", "run"},
+    "doctor": {"errors", "tuning"},
+    "view": {"errors", "run", "tuning"},
     "session": {"errors", "run", "network", "tuning", "deploy", "doctor", "view"},
     "cli": {"errors", "run", "network", "tuning", "deploy", "doctor", "view", "session"},
     # The public names, loaded lazily.
@@ -55,7 +55,9 @@ CHILDREN = {"autotune_nb/doctor/probe.py"}
 TVM_LAYERS = {"network", "tuning", "deploy"}
 VIEW_ONLY = {"plotly", "ipywidgets", "anywidget"}
 # Decides and replays; needs no TVM, so that its tests and notebooks without TVM are fast.
-PURE = {"autotune_nb/tuning/scheduler.py"}
+PURE = {"autotune_nb/tuning/scheduler.py", "autotune_nb/tuning/cores.py"}
+# Layers that may use nothing of tuning but what is pure.
+NO_TUNER = ("doctor", "view")
 
 
 def relative(path: Path) -> str:
@@ -172,6 +174,19 @@ def test_imports_point_downwards() -> None:
         if relative(path) not in CHILDREN
         for imported, line in our_layers(path)
         if imported != layer(path) and imported not in LAYERS[layer(path)]
+    ]
+    assert wrong == []
+
+
+def test_doctor_and_view_use_only_pure_parts_of_tuning() -> None:
+    pure = {path.removesuffix(".py").replace("/", ".") for path in PURE}
+    wrong = [
+        f"{relative(path)}:{line}: imports {name}"
+        for path in MODULES
+        if layer(path) in NO_TUNER and relative(path) not in CHILDREN
+        for name, line in imports(path)
+        if name.startswith("autotune_nb.tuning.")
+        and not any(name == module or name.startswith(f"{module}.") for module in pure)
     ]
     assert wrong == []
 
