@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune_nb.errors import RunError, TuningFailed
 from autotune_nb.run import checkpoint, database, journal
 from autotune_nb.run import events as ev
-from autotune_nb.run.lock import Holder, RunLock
+from autotune_nb.run.lock import Holder, RunLock, claim_new
 from autotune_nb.run.manifest import FILE as MANIFEST_FILE
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.recovery import mend
@@ -79,15 +79,16 @@ def prepare(path: str | Path) -> Path:
         If something is there already, or it cannot be written to.
     """
     directory = Path(path)
-    if (directory / MANIFEST_FILE).exists():
-        raise RunError(
-            f"{directory}: holds a run already; continue it with 'autotune-nb resume {directory}' "
-            "or choose another directory"
-        )
     try:
+        if (directory / MANIFEST_FILE).exists():
+            raise RunError(
+                f"{directory}: holds a run already; continue it with 'autotune-nb resume "
+                f"{directory}' or choose another directory"
+            )
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise RunError(f"{directory}: is not empty; choose another directory for the run")
+        claim_new(directory)  # of two that make a run here at once, one goes on
     except (FileExistsError, NotADirectoryError):
         raise RunError(f"{directory}: is a file; choose another path for the run") from None
     except OSError as error:

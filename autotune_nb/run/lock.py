@@ -16,6 +16,8 @@ from filelock import FileLock, Timeout
 from autotune_nb.errors import RunError, RunLockedError
 from autotune_nb.run import lines
 
+_FILE = "lock"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
@@ -37,6 +39,24 @@ class Holder:
     heartbeat: float | None = None
 
 
+def claim_new(directory: Path) -> None:
+    """Make the lock file of a new run.
+
+    Raises
+    ------
+    RunError
+        If another process has just made it.
+    OSError
+        If it cannot be made.
+    """
+    try:
+        (directory / _FILE).touch(exist_ok=False)
+    except FileExistsError:
+        raise RunError(
+            f"{directory}: another process is making a run here; choose another directory"
+        ) from None
+
+
 class RunLock:
     """The lock of one run directory.
 
@@ -45,7 +65,7 @@ class RunLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / "lock"
+        self._path = directory / _FILE
         self._holder_path = directory / "lock.holder"
         # whoever closes the run may be another thread than the one that opened it
         self._lock = FileLock(self._path, thread_local=False)

@@ -9,12 +9,34 @@ from autotune_nb.errors import RunError, RunLockedError, TuningFailed
 from autotune_nb.run import checkpoint, directory, journal, lines
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter, prepare
+from autotune_nb.run.lock import RunLock
 from autotune_nb.run.state import initial
 
 
 def test_prepare_makes_parents_and_takes_an_empty_directory(tmp_path):
-    assert prepare(tmp_path / "a" / "b").is_dir()
     assert prepare(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
+    (tmp_path / "empty").mkdir()
+    assert prepare(tmp_path / "empty") == tmp_path / "empty"
+    assert not RunLock(tmp_path / "empty").holder().alive
+
+
+def test_of_two_that_make_a_run_at_once_one_goes_on(tmp_path, monkeypatch):
+    """The second looked before the first wrote anything."""
+    prepare(tmp_path / "run")
+    monkeypatch.setattr(type(tmp_path), "iterdir", lambda _: iter(()))
+    with pytest.raises(RunError, match="another process is making a run here"):
+        prepare(tmp_path / "run")
+
+
+def test_a_directory_that_cannot_be_looked_into_is_told(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for name in ("exists", "mkdir", "iterdir", "touch"):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(tmp_path), name, refuse)
+            with pytest.raises(RunError, match=r"run: cannot be made \(Permission denied\)"):
+                prepare(tmp_path / "run")
 
 
 def test_prepare_refuses_what_is_there(tmp_path, run):

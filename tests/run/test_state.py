@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from autotune_nb.errors import RunError
+from autotune_nb.errors import BudgetError, RunError
 from autotune_nb.run import events as ev
 from autotune_nb.run.records import Budget, CurvePoint, ErrorCount, RequestState
 from autotune_nb.run.state import Draft, fold, initial
@@ -217,6 +217,39 @@ def test_time_left(blank, teller):
 def test_budgets(budget, trials, used_s, reached, text):
     assert budget.reached(trials, used_s) is reached
     assert str(budget) == text
+
+
+@pytest.mark.parametrize(
+    ("trials", "seconds", "budget"),
+    [
+        (None, None, Budget()),
+        (1, 0.5, Budget(trials=1, seconds=0.5)),
+        (64.0, None, Budget(trials=64)),
+        (None, 60, Budget(seconds=60.0)),
+    ],
+)
+def test_a_budget_that_a_person_may_pass(trials, seconds, budget):
+    assert Budget.checked(trials, seconds) == budget
+
+
+@pytest.mark.parametrize(
+    ("trials", "seconds", "shown"),
+    [
+        (0, None, "0 trials"),
+        (-1, None, "-1 trials"),
+        (1.5, None, r"1\.5 trials"),
+        (math.inf, None, "inf trials"),
+        (math.nan, None, "nan trials"),
+        (True, None, "True trials"),
+        (None, 0, "0 seconds"),
+        (None, -1.0, r"-1\.0 seconds"),
+        (None, math.inf, "inf seconds"),
+        (None, math.nan, "nan seconds"),
+    ],
+)
+def test_a_budget_that_cannot_be(trials, seconds, shown):
+    with pytest.raises(BudgetError, match=f"{shown} is not possible"):
+        Budget.checked(trials, seconds)
 
 
 def test_a_task_set_aside(blank, teller):
