@@ -62,73 +62,6 @@ class TvmContestant:
         return float(timer("main").mean)
 
 
-class OnnxContestant:
-    """ONNX Runtime on the CPU, on the network's reference model."""
-
-    def __init__(self, request: dict[str, Any]) -> None:
-        import onnxruntime as ort
-
-        from autotune_nb.network import store
-
-        network = store.load(request["network"])
-        if network.reference is None:
-            raise RuntimeError("the network has no ONNX model to run")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = int(request["threads"])
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self.session = ort.InferenceSession(
-            network.reference, options, providers=["CPUExecutionProvider"]
-        )
-        self.names = [spec.name for spec in network.inputs]
-        self.outputs = [spec.shape for spec in network.outputs]
-        self._feeds: dict[str, Array] = {}
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See `Contestant`."""
-        wanted = {value.name: tuple(value.shape) for value in self.session.get_inputs()}
-        # The names of inputs survive an import unless they are no identifiers.
-        if set(self.names) == set(wanted):
-            pairs = list(zip(self.names, inputs, strict=True))
-        else:
-            pairs = list(zip(wanted, inputs, strict=True))
-        self._feeds = {name: fit_layout(array, wanted[name]) for name, array in pairs}
-        results = self.session.run(None, self._feeds)
-        return [
-            fit_layout(np.asarray(result), shape)
-            for result, shape in zip(results, self.outputs, strict=True)
-        ]
-
-    def seconds_per_run(self, min_repeat_ms: int) -> float:
-        """See `Contestant`."""
-        self.session.run(None, self._feeds)
-        count, spent = 0, 0.0
-        start = time.perf_counter()
-        while spent * 1e3 < min_repeat_ms:
-            self.session.run(None, self._feeds)
-            count += 1
-            spent = time.perf_counter() - start
-        return spent / count
-
-
-def fit_layout(array: Array, shape: Sequence[Any]) -> Array:
-    """Return an array in the layout in which it has `shape`: as it is, or between NHWC and NCHW."""
-    fixed = tuple(extent if isinstance(extent, int) else None for extent in shape)
-
-    def fits(found: tuple[int, ...]) -> bool:
-        return len(found) == len(fixed) and all(
-            want in (None, have) for have, want in zip(found, fixed, strict=True)
-        )
-
-    if fits(array.shape):
-        return array
-    if array.ndim > 2:
-        for turned in (np.moveaxis(array, -1, 1), np.moveaxis(array, 1, -1)):
-            if fits(turned.shape):
-                return np.ascontiguousarray(turned)
-    raise ValueError(f"an array of shape {array.shape} does not fit {tuple(shape)}")
-
-
 def _compiled(request: dict[str, Any]) -> Any:
     import tvm
 
@@ -158,8 +91,12 @@ class _Server:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "open":
-            onnx = request["kind"] == "onnxruntime"
-            self.contestant = OnnxContestant(request) if onnx else TvmContestant(request)
+            if request["kind"] == "onnxruntime":
+                from autotune_nb.deploy.onnx_reference import OnnxContestant
+
+                self.contestant = OnnxContestant(request["network"], int(request["threads"]))
+            else:
+                self.contestant = TvmContestant(request)
             return {}
         assert self.contestant is not None
         if request["do"] == "run":

@@ -20,6 +20,7 @@ from autotune_nb.errors import EvaluationError, InputError, near_matches
 from autotune_nb.network import store
 from autotune_nb.network.network import Network
 from autotune_nb.run.directory import RunDirectory
+from autotune_nb.tuning.cores import available_cores
 
 BASELINES = ("untuned", "fallback", "onnxruntime")
 REPEATS = 3
@@ -194,7 +195,8 @@ class _Contest:
         self.processes: dict[str, ContestantProcess] = {}
         target = library.signature.target
         self.on_cpu = target.get("kind") == "llvm"
-        self.threads = int(target.get("num-cores", 1)) if self.on_cpu else 1
+        cores = available_cores()
+        self.threads = int(target.get("num-cores", cores)) if self.on_cpu else cores
 
     def hold(
         self, baselines: tuple[str, ...], seed: int, repeats: int, min_repeat_ms: int

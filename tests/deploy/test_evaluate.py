@@ -8,14 +8,18 @@ import math
 import os
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
 from autotune_nb.deploy import contest
 from autotune_nb.deploy.checks import deviation, random_inputs, tolerance_of
 from autotune_nb.deploy.compile import compile_network
 from autotune_nb.deploy.contest import ContestantProcess
-from autotune_nb.deploy.contestant import fit_layout, timed
+from autotune_nb.deploy.contestant import timed
 from autotune_nb.deploy.evaluate import Latency, _Contest, evaluate
+from autotune_nb.deploy.onnx_reference import fit_layout, without_last_activation
 from autotune_nb.errors import EvaluationError, InputError
 from autotune_nb.network.network import TensorSpec
 from tests.deploy.conftest import tiny_network, tiny_onnx, tiny_params
@@ -257,6 +261,45 @@ def test_random_inputs():
     assert set(one[1]) == {0, 1}
     assert one[2].max() > 1
     assert not np.array_equal(one[0], random_inputs(specs, 1)[0])
+
+
+def ending_with(operator, opset=17, **attributes):
+    nodes = [
+        helper.make_node("Add", ["x", "shift"], ["logits"]),
+        helper.make_node(operator, ["logits"], ["y"], **attributes),
+    ]
+    shape = [2, 3, 4]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.float32([-9]), "shift")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes"), [("Sigmoid", {}), ("Softmax", {}), ("Softmax", {"axis": 1})]
+)
+def test_a_last_activation_is_computed_exactly(operator, attributes):
+    data = ending_with(operator, **attributes)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("float32")
+    (whole,) = ort.InferenceSession(data).run(None, {"x": x})
+    model, (last,) = without_last_activation(data)
+    (logits,) = ort.InferenceSession(model).run(None, {"x": x})
+    np.testing.assert_array_equal(logits, x + np.float32(-9))
+    exact = last(logits)
+    assert exact.dtype == np.float64
+    np.testing.assert_allclose(exact, whole, atol=3e-7)
+
+
+@pytest.mark.parametrize("data", [ending_with("Tanh"), ending_with("Softmax", opset=11)])
+def test_other_endings_stay(data):
+    model, (last,) = without_last_activation(data)
+    assert model is None
+    assert last(data) is data
 
 
 def test_layouts_are_fitted():
