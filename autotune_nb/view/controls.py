@@ -7,6 +7,7 @@ when it took effect, and the view shows both.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import threading
 import time
 from collections.abc import Callable
@@ -46,7 +47,8 @@ class Controls:
     now
         Gives the newest state of the run.
     start
-        Starts a tuner; None where none can be started.
+        Starts a tuner and returns; gets the slider's budget as ``trials`` and ``seconds`` if it
+        takes these. None where none can be started.
     read_only
         Show no control that changes the run.
     """
@@ -55,7 +57,7 @@ class Controls:
         self,
         path: Path,
         now: Callable[[], Now],
-        start: Callable[[], None] | None = None,
+        start: Callable[..., object] | None = None,
         *,
         read_only: bool = False,
     ) -> None:
@@ -85,7 +87,7 @@ class Controls:
             max=self._reach(state),
             value=self._slider_value(state),
             style={"description_width": "initial"},
-            layout=widgets.Layout(width="480px"),
+            layout=widgets.Layout(flex="0 0 auto", width="440px"),
             disabled=read_only,
         )
         self.slider.observe(self._on_slide, names="value")
@@ -168,11 +170,23 @@ class Controls:
         elif self._start is not None:
             self._start_asked = now
             try:
-                self._start()
+                self._call(self._start)
             except BaseException:
                 self._start_asked = None
                 raise
             self._note = "the tuner is being started"
+
+    def _call(self, start: Callable[..., object]) -> None:
+        """Start a tuner, with the slider's budget if `start` takes one as `TuningSession.tune`."""
+        state = self._now().state
+        budget = {"trials": int(self.slider.value), "seconds": state.budget.seconds}
+        try:
+            inspect.signature(start).bind(**budget)
+        except (TypeError, ValueError):
+            start()
+            return
+        self._moved = None  # asked for herewith
+        start(**budget)
 
     def _on_focus(self) -> None:
         if self.tasks.value:

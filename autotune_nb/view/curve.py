@@ -116,7 +116,7 @@ class Curve:
 
     def __init__(self, drawn: Sequence[Line], x: str = "trials") -> None:
         fig = figure("", X_TITLE[x], "estimated total latency (ms)", "auto", height=340)
-        fig.update_layout(margin={"t": 10, "r": 10}, legend={"y": -0.22})
+        fig.update_layout(margin={"t": 10, "r": 24}, legend={"y": -0.22})
         fig.update_yaxes(rangemode="tozero")
         styles: list[dict[str, Any]] = [
             {"name": "partial total", "line": {"color": COLOURS[0], "dash": "dot", "width": 1}},

@@ -60,17 +60,23 @@ class Outlook:
             return "<div class='atnb muted'>No forecast before the first result.</div>"
         end = made.at(max(budget, state.trials))
         now = made.at(state.trials)
-        text = (
-            f"At <b>{end.trials} trials</b>: <b>{milliseconds(end.median_s)} ms</b> expected "
-            f"(80 %: {milliseconds(end.low_s)} to {milliseconds(end.high_s)} ms)"
-        )
-        left_s = end.used_s - state.used_s
-        if left_s > 0:
-            text += f", after {duration(left_s)} more"
-        if now.median_s:
-            text += f"; {percent(1 - end.median_s / now.median_s)} less than now"
+        if end.trials > state.trials:
+            text = (
+                f"At <b>{end.trials} trials</b>: <b>{milliseconds(end.median_s)} ms</b> expected "
+                f"(80 %: {milliseconds(end.low_s)} to {milliseconds(end.high_s)} ms)"
+            )
+            left_s = end.used_s - state.used_s
+            if left_s > 0:
+                text += f", after {duration(left_s)} more"
+            if now.median_s:
+                text += f"; {percent(1 - end.median_s / now.median_s)} less than now"
+            text += ".<br>"
+        else:
+            text = (
+                f"{state.trials} trials are spent; drag the slider to see what more may bring.<br>"
+            )
         further = made.gain(end.trials, end.trials + _FURTHER)
-        text += f".<br>The {_FURTHER} trials after that are expected to gain {percent(further)}."
+        text += f"The {_FURTHER} trials after that are expected to gain {percent(further)}."
         turn = made.diminishing(_FURTHER)
         if turn is not None:
             text += f" From {max(turn, state.trials)} trials on it is less than 1 %."

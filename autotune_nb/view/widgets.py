@@ -68,7 +68,7 @@ class View:
     run
         The run: a `RunDirectory`, its path, or a replay.
     start
-        Starts a tuner and returns; None leaves out the button.
+        Starts a tuner and returns, as `TuningSession.tune` does; None leaves out the button.
     interval_s
         Seconds between two polls of the journal.
     """
@@ -76,7 +76,7 @@ class View:
     def __init__(
         self,
         run: Run | str | Path,
-        start: Callable[[], None] | None = None,
+        start: Callable[..., object] | None = None,
         *,
         interval_s: float = _INTERVAL_S,
     ) -> None:
@@ -95,6 +95,7 @@ class View:
         self._holder = self._run.holder()
         self._holder_read = self._plotted = time.monotonic()
         self._plot_due = False
+        self._quiet = False  # True while the history slider is moved by us
         self._marks: dict[int, float] = {}
         self._history: History | None = None
         self._build(start, manifest.read_only or self._holder is None)
@@ -106,7 +107,7 @@ class View:
 
     # Building ------------------------------------------------------------------------------
 
-    def _build(self, start: Callable[[], None] | None, read_only: bool) -> None:
+    def _build(self, start: Callable[..., object] | None, read_only: bool) -> None:
         self._head = widgets.HTML()
         self._error = widgets.HTML()
         self._table = widgets.HTML()
@@ -149,7 +150,10 @@ class View:
                 "<code>session.snapshot()</code> shows the plot without it.</div>"
             )
         controls = self.controls
-        budget = [] if read_only else [widgets.HBox([controls.slider, self._forecast])]
+        wrapped = widgets.Layout(flex_flow="row wrap", width="100%")
+        budget = (
+            [] if read_only else [widgets.HBox([controls.slider, self._forecast], layout=wrapped)]
+        )
         self.widget = widgets.VBox(
             [
                 widgets.HTML(markup.STYLE),
@@ -217,6 +221,7 @@ class View:
             marks = len(self._marks)
             self._marks = {t: at for t, at in self._marks.items() if now - at < _MARK_S}
             self._draw(everything=self._state is not before or len(self._marks) != marks)
+            self._stretch_past()
             self.controls.tick()
             for widget in self._answering():
                 registry.forget_route(widget)
@@ -248,6 +253,17 @@ class View:
             ),
         )
 
+    def _stretch_past(self) -> None:
+        """Let the history slider reach the newest trial, now and then: see `Controls.tick`."""
+        trials = self._state.trials
+        if self.follow.value and trials > self.past.max * 1.2:
+            self._quiet = True
+            try:
+                self.past.max = trials
+                self.past.value = trials
+            finally:
+                self._quiet = False
+
     def _past(self, trials: int) -> State:
         if self._history is None:
             self._history = History(self._run.journal, initial(self._run.manifest.tasks))
@@ -261,12 +277,12 @@ class View:
             self._plotted = 0.0
             if change["owner"] is self.follow and self.follow.value:
                 self.past.max = max(1, self._state.trials)
-                self.past.value = self.past.max
+                self.past.value = self.past.max  # which is the newest state, so `follow` stays
             self._draw(everything=True)
 
     def _on_past(self, change: Any) -> None:
         with self._lock:
-            if self._stop.is_set():
+            if self._stop.is_set() or self._quiet:
                 return
             if change["new"] != self.past.max:
                 self.follow.value = False

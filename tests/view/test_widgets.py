@@ -170,6 +170,21 @@ def test_start_is_called_once(browser, told, run_of):
     assert "being started" in view.controls.message.value
 
 
+def test_start_takes_the_budget_of_the_slider(browser, told, run_of):
+    calls = []
+
+    def tune(trials=None, seconds=None):
+        calls.append((trials, seconds))
+
+    path = run_of(told)
+    view = View(path, start=tune)
+    view.controls.slider.value = 90
+    view.controls.buttons["start"].click()
+    time.sleep(1.0)
+    assert calls == [(90, None)]
+    assert asked(path) == []
+
+
 def test_start_does_nothing_beside_a_living_tuner(browser, told, run_of, held):
     calls = []
     view = View(run_of(told), start=lambda: calls.append(1))
@@ -298,6 +313,16 @@ def test_history_slider_shows_the_table_after_any_trial(browser, told, run_of, h
     view.follow.value = True
     assert "2.000" in view._table.value
     assert view.past.value == 5
+
+
+def test_history_slider_grows_with_the_run(browser, story, run_of, held):
+    story.start(trials=50)
+    view = View(run_of(story))
+    story.round(0, [1e-3] * 10)
+    run_of(story)
+    assert until(lambda: view.past.max == 10)
+    assert view.past.value == 10
+    assert view.follow.value
 
 
 def test_history_equals_the_fold_at_every_trial(told, run_of, monkeypatch):
