@@ -78,16 +78,24 @@ def measure(
         path = _library(directory, key)
         module = tvm.runtime.load_module(str(path))
         path.unlink(missing_ok=True)
-    fill = tvm.get_global_func(_FILL)
-    arguments = []
-    for _, dtype, shape in json.loads(args_info):
-        tensor = tvm.runtime.empty(tuple(shape), dtype=dtype, device=dev)
-        fill(tensor)
-        arguments.append(tensor)
+    arguments = _arguments(args_info, kind, int(index or 0))
     if options.cool_down_ms:
         time.sleep(options.cool_down_ms / 1e3)
     dev.sync()
-    return _time(module, dev, arguments, options)
+    return _time(module, dev, list(arguments), options)
+
+
+@functools.lru_cache(maxsize=8)
+def _arguments(args_info: str, kind: str, index: int) -> tuple[Any, ...]:
+    """Return filled tensors; all candidates of a task take the same."""
+    dev = tvm.runtime.device(kind, index)
+    fill = tvm.get_global_func(_FILL)
+    tensors = []
+    for _, dtype, shape in json.loads(args_info):
+        tensor = tvm.runtime.empty(tuple(shape), dtype=dtype, device=dev)
+        fill(tensor)
+        tensors.append(tensor)
+    return tuple(tensors)
 
 
 @functools.cache
@@ -99,16 +107,20 @@ def _target(config: str) -> Any:
 
 
 def _time(module: Any, dev: Any, arguments: list[Any], options: MeasureOptions) -> list[float]:
+    """Time a candidate, with as few runs as tell what it is worth.
+
+    TVM's own ``min_repeat_ms`` doubles the count from 1 and throws the shorter measurements away;
+    here the first run tells the count at once, and a candidate far slower than the best, of which
+    nobody needs a second digit, is not run again.
+    """
+    least_s = options.min_repeat_ms / 1e3
     first = _evaluate(module, dev, arguments, number=1, repeat=1)[0]
-    if options.best_s is not None and first > options.give_up * options.best_s:
-        # The first run is also the coldest: look once more before giving up.
+    far = math.inf if options.best_s is None else options.give_up * options.best_s
+    if first > far:  # the first run is the coldest: look once more before giving up
         first = min(first, _evaluate(module, dev, arguments, number=1, repeat=1)[0])
-        if first > options.give_up * options.best_s:
-            return [first]
-    # TVM's own min_repeat_ms doubles the count from 1 and throws the shorter runs away; the first
-    # run tells the count at once.
-    number = max(1, math.ceil(options.min_repeat_ms / 1e3 / max(first, 1e-8)))
-    number = min(number, 1_000_000)
+    if first > far or (options.repeats == 1 and first >= least_s):
+        return [first]
+    number = min(1_000_000, max(1, math.ceil(least_s / max(first, 1e-8))))
     return _evaluate(module, dev, arguments, number=number, repeat=options.repeats)
 
 

@@ -60,5 +60,5 @@ class MeasureOptions:
     repeats: int
     min_repeat_ms: int
     best_s: float | None
-    give_up: float = 5.0
+    give_up: float = 3.0
     cool_down_ms: int = 0

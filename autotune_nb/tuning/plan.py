@@ -59,7 +59,7 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
     else:
         searchers = max(1, cores // 3)
         builders = options.workers or max(1, cores - 2)
-        lookahead = 2 * builders + options.batch_size
+        lookahead = 2 * builders + searchers * options.batch_size
     searchers = max(1, min(searchers, len(manifest.tasks)))
     population = options.population or _POPULATION
     fresh = population * (_FRESH_SHARE_CPU if exclusive else _FRESH_SHARE_GPU)

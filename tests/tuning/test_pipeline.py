@@ -1,0 +1,79 @@
+"""Rounds through real workers where measuring does not exclude building, as on a GPU."""
+
+import dataclasses
+import json
+
+import pytest
+
+from autotune_nb.run import events as ev
+from autotune_nb.run import requests as rq
+from autotune_nb.run.directory import RunWriter
+from autotune_nb.tuning.clock import Clock
+from autotune_nb.tuning.pipeline import Pipeline
+from autotune_nb.tuning.plan import make_plan
+from autotune_nb.tuning.preload import TARGET_VARIABLE
+from autotune_nb.tuning.process import Workers
+from autotune_nb.tuning.tuner import Tuner
+
+
+@pytest.mark.timeout(180)
+def test_exported_candidates_are_measured_by_a_process_of_their_own(session):
+    rq.append(session.directory.requests, "budget", trials=20)
+    with RunWriter(session.path) as writer:
+        manifest = writer.directory.manifest
+        plan = dataclasses.replace(
+            make_plan(manifest, 2), exclusive=False, searchers=2, owners={0: 0, 1: 1, 2: 0}
+        )
+        target = json.dumps(manifest.target)
+        workers = Workers({TARGET_VARIABLE: target, "TVM_NUM_THREADS": "2"})
+        scratch = session.path / "scratch"
+        scratch.mkdir()
+        try:
+            pipeline = Pipeline(
+                workers,
+                plan,
+                manifest.options,
+                directory=str(session.path),
+                target=target,
+                device="cpu",
+                scratch=str(scratch),
+            )
+            assert [w.role for w in workers] == ["search"] * 2 + ["build"] * 2 + ["measure"]
+            outcome = Tuner(writer, pipeline, Clock(0.0)).run()
+        finally:
+            workers.close()
+    assert outcome == "finished"
+    state = session.state
+    assert state.trials == 20
+    assert state.failed_trials == 0
+    assert not state.partial
+    assert list(scratch.iterdir()) == []  # what was measured is removed
+
+
+def test_a_plan_shares_tasks_out_by_family(session):
+    manifest = session.manifest
+    tasks = tuple(
+        dataclasses.replace(manifest.tasks[0], id=i, operators=(("conv2d",), ("dense",))[i % 2])
+        for i in range(8)
+    )
+    manifest = dataclasses.replace(manifest, tasks=tasks, device="cuda:0")
+    plan = make_plan(manifest, 6)
+    assert (plan.exclusive, plan.searchers, plan.builders) == (False, 2, 4)
+    assert {plan.owners[i] for i in (0, 2, 4, 6)} == {plan.owners[0]}
+    assert {plan.owners[i] for i in (1, 3, 5, 7)} == {1 - plan.owners[0]}
+
+
+def test_a_plan_for_a_cpu_measures_where_it_builds(session):
+    plan = make_plan(session.manifest, 2)
+    assert (plan.exclusive, plan.searchers, plan.builders) == (True, 1, 2)
+
+
+def test_events_of_a_trial_carry_its_cost(session):
+    session.tune(trials=8).wait(on_change=lambda *_: None)
+    from autotune_nb.run import journal
+
+    events, _ = journal.read(session.directory.journal)
+    trials = [e for e in events if isinstance(e, ev.TrialDone)]
+    assert all(t.build_s > 0 and t.measure_s > 0 and t.device == "cpu" for t in trials)
+    (finished,) = [e for e in events if isinstance(e, ev.RoundFinished)]
+    assert finished.trials == 8
