@@ -50,7 +50,8 @@ def write(journal: Path, current: State) -> None:
             "tasks": _tasks(current),
             "state": hashlib.sha256(body.encode()).hexdigest(),
         }
-        lines.replace(journal.with_name(FILE), f"{json.dumps(head)}\n{body}\n".encode())
+        data = f"{json.dumps(head)}\n{body}\n".encode()
+        lines.replace(journal.with_name(FILE), data, sync=False)
     except (OSError, ValueError):  # a full disk must not end the tuning for a cache
         return
 

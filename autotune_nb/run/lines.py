@@ -123,14 +123,18 @@ def set_aside(path: Path, data: bytes) -> Path:
     raise OSError(f"{path}: too many torn files beside it; move them away")
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
+def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part.
+
+    Without `sync` that does not hold for a machine that loses power.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with draft.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -97,7 +97,7 @@ class RunLock:
             ) from error
         value = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
         try:
-            lines.replace(self._holder_path, json.dumps(value).encode())
+            lines.replace(self._holder_path, json.dumps(value).encode(), sync=False)
         except OSError as error:
             self._lock.release()
             raise RunError(

@@ -4,12 +4,11 @@ import json
 import math
 
 import pytest
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule, meta_schedule
 
 from autotune_nb.run import database
-
-tvm = pytest.importorskip("tvm")
-from tvm import te  # noqa: E402
-from tvm.s_tir import Schedule, meta_schedule  # noqa: E402
 
 
 def module(n):

@@ -256,7 +256,7 @@ def renamed(state):
 def test_a_checkpoint_that_cannot_be_written_is_done_without(path, blank, events, monkeypatch):
     journal.append(path, events)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(lines, "replace", full)

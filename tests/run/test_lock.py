@@ -204,7 +204,7 @@ def test_a_damaged_note_of_the_holder_is_no_error(tmp_path, content):
 
 
 def test_a_full_disk_leaves_the_lock_free(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(lines, "replace", full)
