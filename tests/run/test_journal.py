@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 
 import pytest
 
@@ -144,19 +145,27 @@ def test_a_journal_that_cannot_be_read_is_told(tmp_path, blank):
         journal.Follower(tmp_path / "journal.jsonl", blank).poll()
 
 
-def test_threads_may_share_a_follower(path, blank, teller):
+def test_threads_may_share_a_follower(path, blank, teller, monkeypatch):
     follower = journal.Follower(path, blank)
     seen, over = [], threading.Event()
+    chunks = lines.chunks
+
+    def slow(file):
+        for part in chunks(file):
+            time.sleep(0.002)  # lets another thread read the same lines
+            yield part
 
     def poll():
         while not over.is_set():
             seen.append(follower.poll())
 
+    monkeypatch.setattr(lines, "chunks", slow)
     threads = [threading.Thread(target=poll) for _ in range(3)]
     for thread in threads:
         thread.start()
     for i in range(40):
         journal.append(path, teller.round(i % 3, [1e-3]))
+        time.sleep(0.001)
     over.set()
     for thread in threads:
         thread.join()
