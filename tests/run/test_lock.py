@@ -1,5 +1,6 @@
 """The lock: one writer, any number of readers that do not disturb it, free when it dies."""
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -143,6 +144,22 @@ def test_readers_disturb_neither_the_tuner_nor_each_other(tmp_path):
             reader.join()
 
 
+def test_a_reader_in_the_midst_of_asking_is_no_holder(tmp_path):
+    """What `holder` does for an instant, held for longer."""
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not RunLock(tmp_path).holder().alive  # nor does it keep a second one from asking
+        timer = threading.Timer(0.1, fcntl.flock, (other, fcntl.LOCK_UN))
+        timer.start()
+        lock = RunLock(tmp_path)
+        lock.acquire()  # the tuner waits for it
+        timer.join()
+        assert RunLock(tmp_path).holder().alive
+        lock.release()
+
+
 def test_another_thread_may_release_it(tmp_path):
     lock = RunLock(tmp_path)
     lock.acquire()
@@ -208,10 +225,13 @@ def test_a_full_disk_leaves_the_lock_free(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(lines, "replace", full)
+    lock = RunLock(tmp_path)
     with pytest.raises(RunError, match=r"lock\.holder: cannot be written \(No space left"):
-        RunLock(tmp_path).acquire()
-    monkeypatch.undo()
+        lock.acquire()
     assert not RunLock(tmp_path).holder().alive
+    monkeypatch.undo()
+    lock.acquire()
+    lock.release()
 
 
 def test_a_directory_that_cannot_be_written_to_is_told(tmp_path):

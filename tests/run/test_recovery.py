@@ -433,8 +433,10 @@ def test_tuning_goes_on_after_damage(run):
     assert reopen(run) == state
 
 
-def test_a_checkpoint_changes_no_recovery(run):
-    """Opening for writing reads only what follows it, and still knows every record."""
+@pytest.mark.parametrize("chunk_bytes", [64, 1 << 20])
+def test_a_checkpoint_changes_no_recovery(run, monkeypatch, chunk_bytes):
+    """Opening for writing decodes only what follows it, and still knows every record."""
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk_bytes)
     run.write()
     size = run.journal.stat().st_size
     checkpoint.write(run.journal, RunDirectory(run.path).poll())
