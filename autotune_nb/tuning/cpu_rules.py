@@ -27,7 +27,23 @@ _MOST_VECTORS = 4
 _MOST_ROWS = 16
 
 
-def tiled(schedule: Schedule, machine: Machine) -> None:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """A way to depart from what the rules think best.
+
+    Attributes
+    ----------
+    tile
+        Which of the possible tiles, the best first.
+    flip
+        Whether the outer loops run in the other order.
+    """
+
+    tile: int = 0
+    flip: bool = False
+
+
+def tiled(schedule: Schedule, machine: Machine, variation: Variation | None = None) -> None:
     """Schedule every block by its kind; raises where it cannot."""
     root = schedule.get_sblock("root")
     _inline(schedule, root)
@@ -38,7 +54,7 @@ def tiled(schedule: Schedule, machine: Machine) -> None:
             continue
         info = Block.of(schedule, block)
         if info.is_reduction:
-            done |= _Reduction(schedule, machine, block, info).apply()
+            done |= _Reduction(schedule, machine, block, info, variation or Variation()).apply()
         else:
             _spatial(schedule, machine, block)
 
@@ -148,7 +164,15 @@ class _Tile:
 class _Reduction:
     """Schedules one block that reduces, together with what alone reads it element by element."""
 
-    def __init__(self, schedule: Schedule, machine: Machine, block: Any, info: Block) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        machine: Machine,
+        block: Any,
+        info: Block,
+        variation: Variation,
+    ) -> None:
+        self.variation = variation
         self.schedule = schedule
         self.machine = machine
         self.block = block
@@ -205,9 +229,11 @@ class _Reduction:
         lanes: list[Any] = []
         for axis, loop in zip(axes, loops, strict=True):
             if axis is vector:
-                outer[axis.name], *lanes = schedule.split(loop, [None, tile.vectors, tile.lanes])
+                whole, lane = schedule.split(loop, [None, tile.lanes])
+                outer[axis.name], part = self._split(whole, tile.vectors, _MOST_VECTORS)
+                lanes = [part, lane]
             elif axis.name in tile.rows:
-                outer[axis.name], row = schedule.split(loop, [None, tile.rows[axis.name]])
+                outer[axis.name], row = self._split(loop, tile.rows[axis.name], _MOST_ROWS)
                 inner.append(row)
             elif not axis.reduced:
                 outer[axis.name] = loop
@@ -215,20 +241,23 @@ class _Reduction:
         reductions = [loop for axis, loop in zip(axes, loops, strict=True) if axis.reduced]
         order = self._order(outer, vector)
         schedule.reorder(*order, *reductions, *inner)
-        schedule.reverse_compute_at(epilogue, self._parallel(order))
+        # With unit loops, so that the trace also replays with other sizes of the tile.
+        schedule.reverse_compute_at(epilogue, self._parallel(order), preserve_unit_loops=True)
         self._in_registers(inner)
         init = schedule.decompose_reduction(self.block, reductions[0])
         self._in_registers(schedule.get_loops(init)[-len(inner) :])
         around = len(schedule.get_loops(self.block)) - len(inner) - len(reductions)
-        self._finish(epilogue, schedule.get_loops(epilogue)[around:], tile)
+        *rows, last = schedule.get_loops(epilogue)[around:]
+        self._in_registers([*rows, *schedule.split(last, [None, tile.lanes])])
         return {schedule.get(epilogue).name_hint}
 
-    def _finish(self, epilogue: Any, loops: list[Any], tile: _Tile) -> None:
-        """Unroll and vectorise what reads the tile, as the tile itself is."""
-        del epilogue
-        *rows, last = loops
-        parts = self.schedule.split(last, [None, tile.lanes])
-        self._in_registers([*rows, *parts])
+    def _split(self, loop: Any, size: int, limit: int) -> list[Any]:
+        """Split off `size`, as a decision that an evolutionary search can change."""
+        extent = int(self.schedule.get(loop).extent)
+        factors = self.schedule.sample_perfect_tile(
+            loop, n=2, max_innermost_factor=limit, decision=[extent // size, size]
+        )
+        return list(self.schedule.split(loop, factors))
 
     def _epilogue(self) -> Any:
         """Return the block that alone reads the result, or a copy of the result to its place."""
@@ -242,7 +271,7 @@ class _Reduction:
         return schedule.cache_write(self.block, 0, "global")
 
     def _tile_sizes(self, vector: Axis) -> _Tile:
-        """Return the tile with the fewest loads for each multiplication that fits the registers.
+        """Return a tile with few loads for each multiplication that fits the registers.
 
         Vectors are at most a register wide: LLVM splits wider ones badly unless their width is
         a power of two.
@@ -260,25 +289,27 @@ class _Reduction:
             reusing = []
         elif not reusing:
             reusing = others[:1]  # nothing to reuse, but sums that do not wait for each other
-        best, best_cost = _Tile(lanes=lanes, vectors=1, rows={}), math.inf
+        found: dict[tuple[int, int], tuple[float, _Tile]] = {}
         for vectors in divisors(vector.extent // lanes, _MOST_VECTORS):
-            for sizes in itertools.product(*(divisors(a.extent, _MOST_ROWS) for a in reusing)):
+            # The innermost axis takes as many rows as it can: their values lie close together.
+            choices = [divisors(axis.extent, _MOST_ROWS)[::-1] for axis in reusing]
+            for sizes in itertools.product(*choices):
                 rows = math.prod(sizes)
                 # Accumulators, the loaded vectors, and what they are multiplied by.
-                if rows * vectors + vectors + 1 > self.machine.registers:
-                    continue
-                cost = (rows + vectors) / (rows * vectors)
-                if cost < best_cost:
-                    chosen = {a.name: n for a, n in zip(reusing, sizes, strict=True) if n > 1}
-                    best, best_cost = _Tile(lanes=lanes, vectors=vectors, rows=chosen), cost
-        return best
+                if rows * vectors + vectors + 1 <= self.machine.registers:
+                    chosen = {a.name: n for a, n in zip(reusing, sizes, strict=True)}
+                    cost = (rows + vectors) / (rows * vectors)
+                    tile = _Tile(lanes=lanes, vectors=vectors, rows=chosen)
+                    found.setdefault((vectors, rows), (cost, tile))
+        tiles = [tile for _, tile in sorted(found.values(), key=lambda item: item[0])]
+        return tiles[min(self.variation.tile, len(tiles) - 1)]
 
     def _order(self, outer: dict[str, Any], vector: Axis) -> list[Any]:
         """Return the outer loops: those first whose operand is too large to be read repeatedly."""
         loaded = sum(r.size for r in self.info.reads if r.uses(vector.name))
         other = sum(r.size for r in self.info.reads if not r.uses(vector.name))
         names = list(outer)
-        if loaded > other:
+        if (loaded > other) != self.variation.flip:
             names.sort(key=lambda name: name != vector.name)
         return [outer[name] for name in names]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.s_tir import Schedule
 
 from autotune_nb.tuning import cpu_rules
 from autotune_nb.tuning.blocks import Machine
+from autotune_nb.tuning.cpu_rules import Variation
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,12 @@ class Fallback:
 _CPU_RULES: tuple[tuple[str, Callable[[Schedule, Machine], None]], ...] = (
     ("tiled", cpu_rules.tiled),
     ("parallel", cpu_rules.parallel),
+)
+
+_VARIATIONS = tuple(
+    Variation(tile=tile, flip=flip)
+    for tile, flip in itertools.product(range(3), (False, True))
+    if tile or flip
 )
 
 
@@ -62,10 +71,12 @@ def schedule(function: Any, target: tvm.target.Target, *, skip: int = 0) -> Fall
     return Fallback(function=_finished(function, scheduled.mod["main"]), rule=name)
 
 
-def candidate(module: tvm.ir.IRModule, target: tvm.target.Target) -> Schedule | None:
-    """Return a task's fallback as a schedule that can be measured and recorded like any other.
+def candidates(module: tvm.ir.IRModule, target: tvm.target.Target) -> list[Schedule]:
+    """Return a task's fallback, and variations of it, as schedules to measure like any other.
 
-    Measured first, it sees to it that no tuned network is slower than an untuned one.
+    Measured before a search's own, they see to it that no tuned network is slower than one with
+    no trial at all, and a search goes on from them: the sizes of their tiles are decisions that
+    it can change.
 
     Parameters
     ----------
@@ -76,13 +87,24 @@ def candidate(module: tvm.ir.IRModule, target: tvm.target.Target) -> Schedule | 
 
     Returns
     -------
-    tvm.s_tir.Schedule or None
-        Its trace replays on `module`. None where there is no rule, and on GPUs.
+    list of tvm.s_tir.Schedule
+        The fallback first; all different. Empty where there is no rule, and on GPUs.
     """
     if str(target.kind) != "llvm":
-        return None
+        return []
     found = _cpu(module, target, 0)
-    return None if found is None else found[1]
+    if found is None:
+        return []
+    name, first = found
+    schedules = [first]
+    if name == "tiled":
+        machine = Machine.of(target)
+        for variation in _VARIATIONS:
+            varied = Schedule(module, debug_mask="none")
+            cpu_rules.tiled(varied, machine, variation)
+            if not any(tvm_ffi.structural_equal(varied.mod, other.mod) for other in schedules):
+                schedules.append(varied)
+    return schedules
 
 
 def _cpu(

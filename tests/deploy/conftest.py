@@ -116,7 +116,7 @@ def records(extraction, target):
     lines = []
     for task, module in zip(extraction.tasks, extraction.modules, strict=True):
         lines.append(record_line(task.id, module, Schedule(module), 9e-3, target))
-        good = fallback.candidate(module, target)
+        good = fallback.candidates(module, target)[0]
         lines.append(record_line(task.id, module, good, 1e-3 * (task.id + 1), target))
     return lines
 

@@ -178,13 +178,44 @@ def test_a_function_of_no_known_kind_is_left_as_it_is(target):
 
 def test_a_candidate_can_be_stored_and_replayed(extraction, target):
     for module in extraction.modules:
-        made = fallback.candidate(module, target)
-        workload = ms.database.Workload(module)
-        record = ms.database.TuningRecord(made.trace, workload, [1.0], target, [])
-        again = Schedule(module)
-        stored = ms.database.TuningRecord.from_json(record.as_json(), workload)
-        stored.trace.apply_to_schedule(again, remove_postproc=False)
-        assert tvm_ffi.structural_equal(again.mod, made.mod)
+        for made in fallback.candidates(module, target):
+            workload = ms.database.Workload(module)
+            record = ms.database.TuningRecord(made.trace, workload, [1.0], target, [])
+            again = Schedule(module)
+            stored = ms.database.TuningRecord.from_json(record.as_json(), workload)
+            stored.trace.apply_to_schedule(again, remove_postproc=False)
+            assert tvm_ffi.structural_equal(again.mod, made.mod)
+
+
+def test_candidates_are_the_fallback_and_variations_of_it(extraction, target):
+    conv, pool, mean, dense = (fallback.candidates(m, target) for m in extraction.modules)
+    assert len(conv) > 1
+    assert len(dense) >= 1
+    for schedules, module in zip((conv, pool, mean, dense), extraction.modules, strict=True):
+        best = fallback.schedule(module["main"], target)
+        assert best.rule == "tiled"
+        texts = [made.mod["main"].body for made in schedules]
+        assert tvm_ffi.structural_equal(texts[0], best.function.body, map_free_vars=True)
+        inputs = arrays(module["main"])
+        expected = result(module["main"], inputs, target)
+        for made in schedules:
+            np.testing.assert_allclose(
+                result(made.mod["main"], inputs, target), expected, rtol=2e-5, atol=2e-5
+            )
+
+
+def test_a_tile_can_be_changed_by_a_search(extraction, target):
+    (made, *_) = fallback.candidates(extraction.modules[0], target)
+    changed = 0
+    for instruction, decision in made.trace.decisions.items():
+        assert str(instruction.kind.name) == "SamplePerfectTile"
+        total = int(decision[0]) * int(decision[1])
+        for size in (d for d in (1, 2, 3, 4) if total % d == 0):
+            trace = made.trace.with_decision(instruction, [total // size, size], True)
+            again = Schedule(extraction.modules[0])
+            trace.apply_to_schedule(again, remove_postproc=False)
+            changed += 1
+    assert changed >= 4
 
 
 def test_float16_and_int8_are_right(target):
