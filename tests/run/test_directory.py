@@ -1,12 +1,17 @@
 """The run directory: made once, read by anybody, written by one at a time."""
 
+import dataclasses
 import errno
+import itertools
+import multiprocessing
 import os
+import signal
+import time
 
 import pytest
 
 from autotune_nb.errors import RunError, RunLockedError, TuningFailed
-from autotune_nb.run import checkpoint, directory, journal, lines
+from autotune_nb.run import checkpoint, database, directory, journal, lines
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter, prepare
 from autotune_nb.run.lock import RunLock
@@ -163,6 +168,54 @@ def test_a_disk_that_fills_up_ends_with_what_was_measured(run, monkeypatch):
     with RunWriter(run.path) as writer:
         assert writer.state == state
     assert run.aside() == []
+
+
+def _tune_until_killed(run, done):
+    with RunWriter(run.path) as writer:
+        teller = dataclasses.replace(
+            run.teller,
+            clock=writer.state.used_s,
+            trials=writer.state.trials,
+            rounds=writer.state.rounds,
+        )
+        run = dataclasses.replace(run, teller=teller, _traces=itertools.count(teller.trials))
+        writer.commit([teller.start()])
+        while True:
+            task = teller.rounds % 3
+            writer.commit([teller.open(task), teller.searched(task)])
+            for _ in range(4):
+                run.trial(writer, task, 1e-3 / (1 + teller.trials))
+                done.value = writer.state.trials
+            writer.commit([teller.close(task, 4)])
+
+
+@pytest.mark.faults
+def test_a_tuner_killed_at_any_moment_loses_no_trial(run, monkeypatch):
+    """Checkpoints included: they are written often here."""
+    monkeypatch.setattr(checkpoint, "_MIN_BYTES", 3000)
+    context = multiprocessing.get_context("fork")
+    done = context.Value("i", 0)
+    for delay_s in (0.0, 0.01, 0.03, 0.02, 0.05, 0.04, 0.06, 0.08):
+        before = done.value
+        tuner = context.Process(target=_tune_until_killed, args=(run, done))
+        tuner.start()
+        while done.value == before:  # it has begun
+            time.sleep(0.001)
+        time.sleep(delay_s)
+        os.kill(tuner.pid, signal.SIGKILL)
+        tuner.join()
+        reader = RunDirectory(run.path)
+        assert not reader.holder().alive
+        assert reader.poll().trials >= done.value
+        with RunWriter(run.path) as writer:
+            state = writer.state
+        records, bad = database.read_records(run.path)
+        assert bad == []
+        assert done.value <= state.trials <= done.value + 1  # the one in flight
+        assert len({record.digest for record in records}) == len(records) == state.trials
+        assert reader.poll() == state == RunDirectory(run.path).poll()
+        assert min(t.best_latency_s for t in state.tasks if t.trials) == 1e-3 / state.trials
+        done.value = state.trials
 
 
 def test_a_long_journal_gets_a_checkpoint_that_readers_use(run, monkeypatch):
