@@ -19,18 +19,17 @@ import numpy as np
 from autotune_nb.run.state import State, TaskState
 from autotune_nb.tuning.scheduler import DEFAULT, SchedulerOptions, eligible
 from autotune_nb.view.downsample import Floats
+from autotune_nb.view.guess import guess, is_light
 
 # Beliefs before a run has said anything. `benchmarks/forecast.py --fit` chooses them from the runs
 # that it names as its development set; none of the runs it tests on is among them.
 POWER = 0.5  # latency falls like exp(A * trials ** -POWER)
-DROP = 6.5  # A of a task with arithmetic, on average
-LIGHT_DROP = 1.5  # and of one that mostly moves data
+DROP = 9.0  # A of a task with arithmetic, on average
+LIGHT_DROP = 3.0  # and of one that mostly moves data
 SHAPE = 12.0  # of the gamma process: more makes many small jumps, less makes few large ones
 STRENGTH = 3.0  # how many tasks' worth of evidence the belief about a single task counts
 RUN_STRENGTH = 4.0  # and the belief about the run as a whole
 _HEADROOM = 2.0  # no task is expected to get faster than so many times the run's best speed
-_UNKNOWN = 0.45  # standard deviation of log latency of a task without a result, guessed by others
-_LIGHT_INTENSITY = 4.0  # operations a byte below which a task mostly moves data
 _SAMPLES = 200
 _STEPS = 250  # of the simulation: in long futures a step is several rounds
 
@@ -179,25 +178,6 @@ def round_size(state: State) -> int:
     return max(1, round(float(np.median(sizes)))) if sizes else 16
 
 
-def _bytes(shapes: Sequence[str]) -> float:
-    """Return how many bytes buffers hold that are written as ``dtype[d0, d1, …]``."""
-    total = 0.0
-    for shape in shapes:
-        dtype, _, dims = shape.rstrip("]").partition("[")
-        bits = "".join(c for c in dtype if c.isdigit())
-        size = (int(bits) if bits else 8) / 8
-        for dim in dims.split(","):
-            size *= int(dim) if dim.strip().isdigit() else 1
-        total += size
-    return total
-
-
-def is_light(task: TaskState) -> bool:
-    """Tell whether a task mostly moves data, so that there is little to gain."""
-    moved = _bytes(task.info.shapes)
-    return task.info.flops < _LIGHT_INTENSITY * moved if moved else task.info.flops == 0
-
-
 def _fall(trials: Floats) -> Floats:
     """Return the gamma process's clock: what is still to come after so many trials."""
     return np.maximum(trials, 1.0) ** -POWER
@@ -230,7 +210,7 @@ class _Tasks:
         self._trials = np.tile([float(t.trials) for t in tasks], (samples, 1))
         self._rounds = np.tile([float(len(t.rounds)) for t in tasks], (samples, 1))
         self._known = np.tile([t.best_latency_s is not None for t in tasks], (samples, 1))
-        self._latency = _guess(tasks, samples, rng)
+        self._latency = guess(tasks, samples, rng)
         # a task that was given up without a result is in no total
         given_up = np.array([t.best_latency_s is None and t.info.id not in may for t in tasks])
         self._weight[given_up] = 0.0
@@ -322,36 +302,3 @@ def _drops(tasks: Sequence[TaskState], samples: int, rng: np.random.Generator) -
     rate = STRENGTH * prior * run + SHAPE * fell
     drops: Floats = rate / rng.gamma(shape, size=(samples, len(tasks)))
     return drops
-
-
-def _guess(tasks: Sequence[TaskState], samples: int, rng: np.random.Generator) -> Floats:
-    """Return the latency of each task, drawn around a guess where there is no result yet.
-
-    The guess is the median speed that similar tasks had after their first round: by operations
-    for those with the same operators or else with arithmetic, by bytes for the others.
-    """
-    out = np.empty((samples, len(tasks)))
-    first = {
-        t.info.id: next((latency for _, latency in t.rounds if latency), t.best_latency_s)
-        for t in tasks
-        if t.best_latency_s is not None
-    }
-    for index, task in enumerate(tasks):
-        if task.best_latency_s is not None:
-            out[:, index] = task.best_latency_s
-            continue
-        like = [t for t in tasks if t.info.id in first and is_light(t) == is_light(task)]
-        same = [t for t in like if t.info.operators == task.info.operators]
-        pool = same or like or [t for t in tasks if t.info.id in first]
-        cost = _cost(task)
-        rates = [(first[t.info.id] or 0.0) / _cost(t) for t in pool]
-        spread = rng.lognormal(0.0, _UNKNOWN, size=samples)
-        out[:, index] = cost * float(np.median(rates)) * spread
-    return out
-
-
-def _cost(task: TaskState) -> float:
-    """Return what a task's latency is taken to be proportional to."""
-    if is_light(task):
-        return _bytes(task.info.shapes) or task.info.flops or 1.0
-    return task.info.flops

@@ -11,6 +11,7 @@ from autotune_nb.run.imports import import_database
 from autotune_nb.run.state import initial
 from autotune_nb.tuning.scheduler import DEFAULT, next_task
 from autotune_nb.view import forecast as fc
+from autotune_nb.view.guess import moved_bytes
 from autotune_nb.view.history import History
 from autotune_nb.view.outlook import Outlook
 
@@ -122,7 +123,7 @@ def test_a_long_forecast_is_quick(history):
 
 
 def test_bytes_of_shapes():
-    assert fc._bytes(["float32[2, 3]", "int8[4]", "float16[]"]) == 24 + 4 + 2
+    assert moved_bytes(["float32[2, 3]", "int8[4]", "float16[]"]) == 24 + 4 + 2
 
 
 def test_words_beside_the_slider(history):
