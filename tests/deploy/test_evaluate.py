@@ -198,6 +198,20 @@ def test_a_slow_contestant_is_run_once_a_repeat():
         contestant.time.perf_counter = original
 
 
+def test_contestants_are_measured_in_turn(tiny, library, monkeypatch):
+    original = ContestantProcess.ask
+    asked = []
+
+    def ask(self, timeout_s, **request):
+        if request["do"] == "measure":
+            asked.append(self.name)
+        return original(self, timeout_s, **request)
+
+    monkeypatch.setattr(ContestantProcess, "ask", ask)
+    evaluate(tiny, library, ("onnxruntime",), repeats=3, min_repeat_ms=1)
+    assert asked == ["tuned", "onnxruntime", "onnxruntime", "tuned", "tuned", "onnxruntime"]
+
+
 def test_slow_baselines_stop_early(tiny, library, monkeypatch):
     original = ContestantProcess.ask
     asked = []
@@ -211,7 +225,6 @@ def test_slow_baselines_stop_early(tiny, library, monkeypatch):
 
     monkeypatch.setattr(ContestantProcess, "ask", ask)
     found = evaluate(tiny, library, ("untuned",), repeats=3, min_repeat_ms=2)
-    # in turn, not one after the other
     assert asked == ["tuned", "untuned", "tuned", "tuned"]
     assert found.baselines["untuned"] == Latency(mean=11.0, median=11.0, std=0.0)
 
