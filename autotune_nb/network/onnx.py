@@ -7,7 +7,7 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ import onnx
 import tvm
 from onnx import inliner
 from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx as tvm_from_onnx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune_nb.errors import NetworkError
-from autotune_nb.network import onnx_model, onnx_simplify
+from autotune_nb.network import onnx_model, onnx_shapes, onnx_simplify
 from autotune_nb.network.constants import detach_constants
 from autotune_nb.network.network import Network, TensorSpec
 from autotune_nb.network.onnx_model import first_line
@@ -33,10 +32,28 @@ _UNKNOWN_REASONS = "replace them, or export the model without them"
 def from_onnx(
     model: str | Path | onnx.ModelProto,
     *,
-    shapes: Mapping[str, Sequence[int] | int] | None = None,
+    shapes: onnx_shapes.Shapes | None = None,
 ) -> Network:
     """Import an ONNX model: see `autotune_nb.from_onnx`."""
     proto, name = onnx_model.read(model)
+    try:
+        return _network(proto, model, shapes, name)
+    except NetworkError:
+        raise
+    except Exception as error:
+        # Damaged models break Protobuf, onnx and TVM in ways that none of them documents.
+        raise NetworkError(
+            f"{name}: cannot be imported; it is damaged, or holds something that has not been "
+            f"thought of ({type(error).__name__}: {first_line(error)})"
+        ) from error
+
+
+def _network(
+    proto: onnx.ModelProto,
+    model: str | Path | onnx.ModelProto,
+    shapes: onnx_shapes.Shapes | None,
+    name: str,
+) -> Network:
     if proto.functions:
         proto = _inlined(proto, name)
     onnx_simplify.check_opset(proto, name)
@@ -44,12 +61,13 @@ def from_onnx(
     onnx_model.modernise(proto)
     onnx_model.check(proto, name)
     count = onnx_model.parameter_count(proto)
-    bound = onnx_model.bind(proto, shapes, name)
+    bound = onnx_shapes.bind(proto, shapes, name)
     simple, results = onnx_simplify.simplify(proto, name)
     if missing := unsupported(simple):
         simple = onnx_simplify.expand(simple, {kind for domain, kind in missing if not domain})
         _refuse_unsupported(simple, name)
     module = _import(simple, name)
+    _refuse_empty(module, name)
     module, params = detach_constants(module)
     kinds = {kind for _, kind in onnx_model.operators(proto.graph.node)}
     return Network(
@@ -128,15 +146,36 @@ def _quiet() -> Iterator[io.StringIO]:
 
 
 def _import(model: onnx.ModelProto, name: str) -> tvm.ir.IRModule:
+    # TVM's own from_onnx would also check the model again: long, where weights are large.
+    importer = onnx_frontend.ONNXGraphImporter({}, None, sanitize=False)
     with _quiet() as printed:
         try:
-            return tvm_from_onnx(model, sanitize_input_names=False)
+            return importer.from_onnx(model.graph, onnx_model.opset(model))
         except Exception as error:
             reason = first_line(error)
+        # The builder warns on standard error if it dies with a block open.
+        with contextlib.suppress(Exception):
+            importer.bb._end_block()
     # The importer raises an error about a tensor, and prints which operator it was at.
     found = re.search(r"Error converting operator (\w+)", printed.getvalue())
     what = f"operator {found[1]}" if found else "it"
     raise NetworkError(f"{name}: TVM cannot import {what} ({reason}); {_UNKNOWN_REASONS}")
+
+
+def _refuse_empty(module: tvm.ir.IRModule, name: str) -> None:
+    """Refuse a network in which something has no elements: averages of nothing are no numbers."""
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Var) and isinstance(expression.ty, relax.TensorType):
+            shape = expression.ty.shape
+            extents = [] if shape is None else list(shape)
+            if any(isinstance(e, int | tvm.tirx.IntImm) and int(e) == 0 for e in extents):
+                raise NetworkError(
+                    f"{name}: a value inside has the shape {list(map(int, extents))}, without any "
+                    "elements; bind larger inputs"
+                )
+
+    relax.analysis.post_order_visit(module["main"], visit)
 
 
 def _inputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
