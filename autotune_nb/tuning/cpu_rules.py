@@ -25,6 +25,7 @@ _PARALLEL_WORK = 16_384
 _INLINE_LIMIT = 64
 _MOST_VECTORS = 4
 _MOST_ROWS = 16
+_INDEPENDENT_SUMS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,10 +286,11 @@ class _Reduction:
         ]
         # Rows along these axes multiply the same vectors.
         reusing = [a for a in others if any(not read.uses(a.name) for read in loaded)][:2]
+        nothing_reused = not reusing
         if len(self.info.reads) < 2:
             reusing = []
-        elif not reusing:
-            reusing = others[:1]  # nothing to reuse, but sums that do not wait for each other
+        elif nothing_reused:
+            reusing = others[:1]
         found: dict[tuple[int, int], tuple[float, _Tile]] = {}
         for vectors in divisors(vector.extent // lanes, _MOST_VECTORS):
             # The innermost axis takes as many rows as it can: their values lie close together.
@@ -299,6 +301,8 @@ class _Reduction:
                 if rows * vectors + vectors + 1 <= self.machine.registers:
                     chosen = {a.name: n for a, n in zip(reusing, sizes, strict=True)}
                     cost = (rows + vectors) / (rows * vectors)
+                    if nothing_reused:  # only enough sums that none waits for another
+                        cost = abs(rows * vectors - _INDEPENDENT_SUMS)
                     tile = _Tile(lanes=lanes, vectors=vectors, rows=chosen)
                     found.setdefault((vectors, rows), (cost, tile))
         tiles = [tile for _, tile in sorted(found.values(), key=lambda item: item[0])]
