@@ -33,7 +33,8 @@ class Outlook:
         """
         key = (state.trials, reach)
         now = time.monotonic()
-        if key == self._for or (now - self._when < _EVERY_S and self._for[1] == reach):
+        recent = now - self._when < _EVERY_S and self._for[1] == reach
+        if key == self._for or (recent and self._made is not None):
             return False
         self._made = forecast(state, reach + _FURTHER)
         self._for, self._when = key, now
