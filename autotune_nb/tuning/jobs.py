@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def _arguments(args_info: str, kind: str, index: int) -> tuple[Any, ...]:
 @functools.cache
 def _target(config: str) -> Any:
     target = tvm.target.Target(json.loads(config))
-    if str(target.kind) == "cuda" and os.environ.get("TVM_CUDA_COMPILE_MODE", "nvrtc") == "nvrtc":
+    if str(target.kind) == "cuda":
         nvrtc.install(target)
     return target
 

@@ -8,6 +8,8 @@ goes TVM's own way, as does everything that is compiled for deployment.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from typing import Any
 
@@ -15,17 +17,17 @@ _PREAMBLE = """\
 typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
 typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
-typedef unsigned int uint; typedef unsigned char uchar; typedef unsigned short ushort;
+#define __asm__ asm
+#define __volatile__ volatile
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif
 """
-# The only headers whose names TVM puts before a kernel that needs no header.
-_KNOWN = {"cuda/std/cstdint", "cuda/std/type_traits", "cstdint", "type_traits", "cuda.h"}
-# What only headers, or definitions in the preamble that is left out, can give.
+# Where NVRTC would read headers: from here to the next line that is #endif alone.
+_HEADERS = re.compile(r"^#ifdef __CUDACC_RTC__\n.*?^#endif\n", re.DOTALL | re.MULTILINE)
+# What only headers can give, in helpers and kernels.
 _NEEDS_MORE = re.compile(
-    r"::|\b(half|nv_bfloat16|__half\w*|__nv_\w+|wmma|CUtensorMap|NAN|__pack\w*|make_half\w*"
-    r"|tvm_\w+|__shfl\w*_sync_\w+)\b|<\w+>"
+    r"#\s*include|::|\b(half\w*|nv_bfloat16\w*|__half\w*|__nv_\w+|wmma|CUtensorMap|NAN)\b"
 )
 
 
@@ -35,21 +37,13 @@ def lean_source(source: str) -> str | None:
     Parameters
     ----------
     source
-        What TVM's CUDA code generator made.
+        What TVM's CUDA code generator made: the headers, helper functions, kernels.
     """
-    start = source.find('extern "C"')
-    if start < 0:
+    headers = _HEADERS.search(source)
+    if headers is None:
         return None
-    head, body = source[:start], source[start:]
-    includes = re.findall(r'#\s*include\s*[<"]([^>"]+)', source)
-    if not set(includes) <= _KNOWN or "#include" in body:
-        return None
-    # Functions and types that TVM defines before the kernel exist for the kernel to use.
-    if re.search(r"\b(struct|class|template|inline|__device__)\b", head):
-        return None
-    if _NEEDS_MORE.search(body):
-        return None
-    return _PREAMBLE + body
+    rest = source[: headers.start()] + source[headers.end() :]
+    return None if _NEEDS_MORE.search(rest) else _PREAMBLE + rest
 
 
 def compile_lean(source: str, architecture: str, options: list[str]) -> bytes:
@@ -109,15 +103,18 @@ def install(target: Any) -> None:
     options += [f"--ptxas-options={flag}" for flag in nvcc._ptxas_option_flags()]
 
     def compile_cuda(code: str) -> bytes:
-        source = lean_source(code)
-        if source is None:
-            return bytes(original(code))
-        try:
-            return compile_lean(source, architecture, options)
-        except RuntimeError:
+        source = lean_source(code) if _by_nvrtc() else None
+        if source is not None:
+            with contextlib.suppress(RuntimeError):  # TVM's own way then says what is wrong
+                return compile_lean(source, architecture, options)
+        with target:  # without one it would ask the device, which a builder must not touch
             return bytes(original(code))
 
     tvm_ffi.register_global_func("tvm_callback_cuda_compile", compile_cuda, override=True)
+
+
+def _by_nvrtc() -> bool:
+    return os.environ.get("TVM_CUDA_COMPILE_MODE", "nvrtc").lower() == "nvrtc"
 
 
 def _checked(nvrtc: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:

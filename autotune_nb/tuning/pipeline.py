@@ -59,7 +59,9 @@ class Pipeline:
         self._scratch = None if plan.exclusive else scratch
         self._searchers = Searchers(workers, plan, directory=directory, target=target)
         self._builders = workers.add("build", plan.builders)
-        self._measurers = self._builders if plan.exclusive else workers.add("measure", 1)
+        self._measurers = (
+            self._builders if plan.exclusive else workers.add("measure", owns_device=True)
+        )
         self._rounds: list[Round] = []
         self._best: dict[int, float] = {}
         self._paused = False

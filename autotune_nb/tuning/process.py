@@ -16,15 +16,16 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 
+from autotune_nb.errors import TuningFailed
 from autotune_nb.tuning import worker_main
 
 PRELOAD = "autotune_nb.tuning.preload"
+_MOST_IDLE_DEATHS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +54,14 @@ class Worker:
 
     _numbers = itertools.count()
 
-    def __init__(self, owner: Workers, role: str) -> None:
+    def __init__(self, owner: Workers, role: str, context: Any) -> None:
         self.role = role
+        self._context = context
         self.number = next(self._numbers)
         self.job: Any = None
         self.started = 0.0
         self.deadline: float | None = None
         self.generation = 0
-        self.jobs_done = 0
         self.stopped = False
         self._owner = owner
         self._spawn()
@@ -131,9 +132,8 @@ class Worker:
     def _spawn(self) -> None:
         ours, theirs = multiprocessing.Pipe()
         self.job = self.deadline = None
-        self.jobs_done = 0
         self._connection: Connection = ours
-        self._process = self._owner.context.Process(
+        self._process = self._context.Process(
             target=worker_main.main,
             args=(theirs, self._owner.environment),
             daemon=True,
@@ -164,14 +164,21 @@ class Workers:
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
         self.answers: queue.SimpleQueue[tuple[Worker, int, bool, Any]] = queue.SimpleQueue()
-        self.context = multiprocessing.get_context("forkserver")
+        self._fork = multiprocessing.get_context("forkserver")
+        self._spawn = multiprocessing.get_context("spawn")
         os.environ.update(environment)  # the fork server takes its preload's settings from here
-        self.context.set_forkserver_preload([PRELOAD])
+        self._fork.set_forkserver_preload([PRELOAD])
         self._workers: list[Worker] = []
+        self._idle_deaths = 0
 
-    def add(self, role: str, count: int = 1) -> list[Worker]:
-        """Start `count` workers with a role for their names."""
-        new = [Worker(self, role) for _ in range(count)]
+    def add(self, role: str, count: int = 1, *, owns_device: bool = False) -> list[Worker]:
+        """Start `count` workers with a role for their names.
+
+        One that `owns_device` is started afresh instead of forked: loading TVM is enough for CUDA
+        to fail in every process that is forked afterwards, though not for compiling there.
+        """
+        context = self._spawn if owns_device else self._fork
+        new = [Worker(self, role, context) for _ in range(count)]
         self._workers += new
         return new
 
@@ -223,10 +230,17 @@ class Workers:
         job, took = worker.job, time.monotonic() - worker.started
         if not fine:
             code = _exit_text(worker._process)
+            if job is None:
+                self._idle_deaths += 1
+                if self._idle_deaths > _MOST_IDLE_DEATHS:
+                    raise TuningFailed(
+                        f"the {worker.role} workers die before they have done anything ({code}); "
+                        "run 'autotune-nb doctor' and look into the run's tuner.log"
+                    )
             worker.restart()
             return Answer(worker=worker, job=job, status="crash", message=code, duration_s=took)
         worker.job = worker.deadline = None
-        worker.jobs_done += 1
+        self._idle_deaths = 0
         good, value = payload
         if good:
             return Answer(worker=worker, job=job, status="done", value=value, duration_s=took)
@@ -256,8 +270,3 @@ def _exit_text(process: Any) -> str:
         except ValueError:
             return f"the process was killed by signal {-code}"
     return f"the process exited with code {code}"
-
-
-def total_memory_bytes(workers: Sequence[Worker]) -> int:
-    """Return the resident memory of some workers in bytes."""
-    return sum(worker.memory_bytes() for worker in workers)

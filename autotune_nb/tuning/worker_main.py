@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 Job = Callable[..., Any]
+_PRELOAD = "autotune_nb.tuning.preload"
 
 
 def main(connection: Connection, environment: dict[str, str]) -> None:
@@ -29,6 +30,7 @@ def main(connection: Connection, environment: dict[str, str]) -> None:
     # A Ctrl-C in the tuner's terminal reaches the whole group: the tuner decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    importlib.import_module(_PRELOAD)  # already there if a fork server forked this process
     jobs: dict[str, Job] = {}
     while True:
         try:

@@ -70,15 +70,21 @@ def test_a_plain_kernel_loses_its_headers():
     assert lean.endswith(KERNEL)
 
 
+def test_helpers_without_headers_stay():
+    helper = '__forceinline__ __device__ void wait() { asm volatile("cp.async.wait_group 1;"); }'
+    lean = nvrtc.lean_source(HEAD + helper + "\n" + KERNEL)
+    assert lean is not None
+    assert helper in lean
+
+
 @pytest.mark.parametrize(
     "source",
     [
         "#include <cuda_fp16.h>\n" + HEAD + KERNEL,
         HEAD + KERNEL.replace("float*", "half*"),
         HEAD + KERNEL.replace("1.0f", "cuda::std::max(1.0f, x[1])"),
-        HEAD + "struct Pack { float a, b; };\n" + KERNEL,
-        HEAD + "__device__ float f(float);\n" + KERNEL,
-        HEAD,
+        HEAD + "#include <mma.h>\n" + KERNEL,
+        KERNEL,
     ],
 )
 def test_a_kernel_that_needs_more_keeps_them(source):
