@@ -32,7 +32,7 @@ class Plan:
     lookahead
         Candidates that may wait to be built before another round is started.
     owners
-        The searcher of each task: tasks with the same operators share one, and so its cost model.
+        The searcher of each task; tasks with the same searcher share its cost model.
     search
         Settings of the evolutionary search.
     recycle_bytes
@@ -57,8 +57,9 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
         builders = options.workers or cores
         lookahead = options.batch_size
     else:
-        searchers = max(1, cores // 3)
-        builders = options.workers or max(1, cores - 2)
+        # a candidate costs about as much to find as to build; the device's process needs a core
+        searchers = max(1, cores * 2 // 5)
+        builders = options.workers or max(1, cores * 3 // 4)
         lookahead = 2 * builders + searchers * options.batch_size
     searchers = max(1, min(searchers, len(manifest.tasks)))
     population = options.population or _POPULATION
@@ -80,19 +81,15 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
 
 
 def _share_out(tasks: tuple[TaskInfo, ...], searchers: int) -> dict[int, int]:
-    """Give each family of tasks to the searcher that has least so far, the largest first.
+    """Deal the tasks out so that each searcher has its part of the work, the largest first.
 
-    A family larger than its share is split, or it alone would keep one searcher busy.
+    A searcher whose tasks are all small has nothing worth doing once these are good.
     """
-    families: dict[tuple[str, ...], list[int]] = {}
-    for task in tasks:
-        families.setdefault(task.operators, []).append(task.id)
-    share = -(-len(tasks) // searchers)
-    parts = [ids[i : i + share] for ids in families.values() for i in range(0, len(ids), share)]
-    load = [0] * searchers
+    load = [0.0] * searchers
     owners: dict[int, int] = {}
-    for part in sorted(parts, key=lambda p: (-len(p), p[0])):
+    total = sum(task.flops * task.weight for task in tasks) or 1.0
+    for task in sorted(tasks, key=lambda t: (-t.flops * t.weight, t.id)):
         lightest = min(range(searchers), key=lambda s: (load[s], s))
-        load[lightest] += len(part)
-        owners.update(dict.fromkeys(part, lightest))
+        load[lightest] += task.flops * task.weight / total + 1e-3
+        owners[task.id] = lightest
     return owners

@@ -29,12 +29,16 @@ class SchedulerOptions:
         How far a task is trusted to reach the speed of similar tasks; 2 means half of it.
     fail_trials
         A task that has this many trials and no result is set aside.
+    least_share
+        A round whose expected gain is less than this share of the largest is not started while
+        the task with the largest is busy: its trials are better kept.
     """
 
     alpha: float = 0.2
     window: int = 3
     beta: float = 2.0
     fail_trials: int = 48
+    least_share: float = 0.2
 
 
 DEFAULT = SchedulerOptions()
@@ -92,7 +96,9 @@ def next_task(
     known = [task for task in started if task.info.id in gains]
     if not known:
         return started[0].info.id
-    return max(known, key=lambda t: (gains[t.info.id], -t.info.id)).info.id
+    best = max(known, key=lambda t: (gains[t.info.id], -t.info.id)).info.id
+    largest = max(gains[task.info.id] for task in eligible(state) if task.info.id in gains)
+    return best if gains[best] >= options.least_share * largest else None
 
 
 def expected_gains(

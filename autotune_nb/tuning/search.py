@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 
 from autotune_nb.run import database
+from autotune_nb.tuning import fallback
 from autotune_nb.tuning.cost_model import GroupedCostModel
 from autotune_nb.tuning.messages import Candidate, SearchOptions
 
@@ -36,6 +37,7 @@ class _Task:
     seen: set[str]
     context: Any = None
     proposed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    by_rule: list[Any] = dataclasses.field(default_factory=list)
     population: int = 0
 
 
@@ -51,10 +53,20 @@ class _Searcher:
         self.model = GroupedCostModel(seed=options.seed)
         self.tasks: dict[int, _Task] = {}
         self._workloads = database.read_workloads(self.directory)
+        self._earlier: dict[int, list[database.StoredRecord]] = {}
+        for stored in database.read_records(self.directory)[0]:
+            self._earlier.setdefault(stored.task, []).append(stored)
 
     def propose(self, index: int, count: int) -> list[Candidate]:
         task = self._task(index)
         fresh: list[Candidate] = []
+        while task.by_rule and len(fresh) < count:
+            candidate = task.by_rule.pop(0)
+            key = _key(candidate.sch.mod)
+            if key not in task.seen:
+                fresh.append(self._take(task, key, candidate))
+        if len(fresh) >= count:
+            return fresh
         for attempt in range(_TRIES):
             if task.context is None:
                 self._open(task)
@@ -63,9 +75,7 @@ class _Searcher:
                 key = _key(candidate.sch.mod)
                 if key in task.seen:
                     continue
-                task.seen.add(key)
-                task.proposed[key] = candidate
-                fresh.append(self._describe(task, key, candidate))
+                fresh.append(self._take(task, key, candidate))
             if len(fresh) >= count:
                 break
             if not found:
@@ -101,6 +111,12 @@ class _Searcher:
             self.tasks[index] = task
             self._open(task)
             self._recall(task)
+            task.by_rule = [
+                ms.MeasureCandidate(
+                    schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+                )
+                for schedule in fallback.candidates(workload.mod, self.target)
+            ]
         return self.tasks[index]
 
     def _open(self, task: _Task) -> None:
@@ -130,9 +146,7 @@ class _Searcher:
     def _recall(self, task: _Task) -> None:
         """Take over what earlier sessions measured of a task."""
         candidates, times = [], []
-        for stored in database.read_records(self.directory)[0]:
-            if stored.task != task.index:
-                continue
+        for stored in self._earlier.pop(task.index, ()):
             try:
                 record = ms.database.TuningRecord.from_json(
                     json.loads(stored.line)[1], task.workload
@@ -148,7 +162,9 @@ class _Searcher:
         if candidates:
             self.model.add(task.context, candidates, times)
 
-    def _describe(self, task: _Task, key: str, candidate: Any) -> Candidate:
+    def _take(self, task: _Task, key: str, candidate: Any) -> Candidate:
+        task.seen.add(key)
+        task.proposed[key] = candidate
         record = ms.database.TuningRecord(
             candidate.sch.trace, task.workload, [1.0], self.target, candidate.args_info
         )

@@ -87,6 +87,14 @@ def test_busy_failed_exhausted_and_unfocused_tasks_are_passed_over():
     assert scheduler.next_task(dataclasses.replace(state, focus=(1, 2))) is None
 
 
+def test_a_small_gain_waits_for_a_busy_task_with_a_large_one():
+    state = State(tasks=(task(0, [9.0]), task(1, [2.0]), task(2, [1.0])))
+    assert scheduler.next_task(state, busy={0}) == 1
+    assert scheduler.next_task(state, busy={0, 1}) is None
+    # discounted for its rounds under way, the large one may be the smaller
+    assert scheduler.next_task(state, in_flight={0: 9, 1: 9}, busy={0, 1}) == 2
+
+
 def test_a_trivial_task_gets_only_its_first_round():
     state = State(tasks=(task(0, [9.0], trivial=True), task(1, [0.1])))
     assert scheduler.next_task(state) == 1
