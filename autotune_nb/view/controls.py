@@ -106,9 +106,12 @@ class Controls:
         self.message = widgets.HTML()
         b = self.buttons
         self._start_row = [] if start is None else [b["start"]]
+        fixed = widgets.Layout(flex="0 0 auto", overflow="visible")
         rows = [
             widgets.HBox([*self._start_row, b["pause"], b["resume"], b["stop"]]),
-            widgets.HBox([widgets.VBox([b["focus"], b["skip"], b["all"]]), self.tasks]),
+            widgets.HBox(
+                [widgets.VBox([b["focus"], b["skip"], b["all"]], layout=fixed), self.tasks]
+            ),
         ]
         self.widget = widgets.VBox([self.tasks] if read_only else rows)
         self.tell()

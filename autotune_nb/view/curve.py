@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ class Curve:
 
     def __init__(self, drawn: Sequence[Line], x: str = "trials") -> None:
         fig = figure("", X_TITLE[x], "estimated total latency (ms)", "auto", height=340)
-        fig.update_layout(margin={"t": 10, "r": 24}, legend={"y": -0.22})
+        fig.update_layout(margin={"t": 10, "r": 24}, legend={"y": -0.22}, autosize=True)
         fig.update_yaxes(rangemode="tozero")
         styles: list[dict[str, Any]] = [
             {"name": "partial total", "line": {"color": COLOURS[0], "dash": "dot", "width": 1}},
@@ -146,6 +147,8 @@ class Curve:
                 trace.name = line.name
             traces.append(trace)
         self.widget = go.FigureWidget(data=traces, layout=fig.layout)
+        self.widget._config = {**self.widget._config, "responsive": True, "displaylogo": False}
+        self._fits = itertools.count()
         self._drawn = list(drawn)
         self._x = x
 
@@ -165,10 +168,19 @@ class Curve:
                 trace.visible = bool(len(line.x))
                 if line.name is not None:
                     trace.name = line.name
+            self.fit()
             if x != self._x:
                 self.widget.layout.xaxis.title.text = X_TITLE[x]
         self._drawn, self._x = list(drawn), x
         return True
+
+    def fit(self) -> None:
+        """Let the browser fit the plot to the page.
+
+        It is drawn before it has a place there, 700 pixels wide; any change of the layout makes
+        plotly look again, so one that nobody sees is made.
+        """
+        self.widget.layout.meta = {"fit": next(self._fits)}
 
 
 def _same(a: Line, b: Line) -> bool:

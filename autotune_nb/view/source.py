@@ -1,4 +1,4 @@
-"""What can be plotted: a session, a run directory, its path, or a state."""
+"""What can be shown: a session, a run directory, its path, or a state."""
 
 from __future__ import annotations
 
@@ -10,8 +10,36 @@ from autotune_nb.errors import InputError, RunError
 from autotune_nb.run import events as ev
 from autotune_nb.run import journal, lines
 from autotune_nb.run.directory import RunDirectory
+from autotune_nb.run.lock import Holder
+from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.salvage import salvage
 from autotune_nb.run.state import State, initial
+
+
+class Run(Protocol):
+    """What a view needs of a run; `RunDirectory` has it, and so has a replay."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it tunes."""
+
+    @property
+    def journal(self) -> Path:
+        """Its events."""
+
+    @property
+    def requests(self) -> Path:
+        """Where wishes are written."""
+
+    def poll(self) -> State:
+        """Return the newest state."""
+
+    def holder(self) -> Holder | None:
+        """Tell who tunes it; None if that makes no sense."""
 
 
 @runtime_checkable

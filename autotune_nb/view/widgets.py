@@ -10,54 +10,28 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import ipywidgets as widgets
 
 from autotune_nb.run.directory import RunDirectory
-from autotune_nb.run.lock import Holder
-from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.state import State, initial
 from autotune_nb.view import curve, markup, registry
 from autotune_nb.view.controls import Controls, Now
 from autotune_nb.view.history import History
 from autotune_nb.view.outlook import Outlook
 from autotune_nb.view.sanitise import clean, escape, shorten
+from autotune_nb.view.source import Run
 from autotune_nb.view.status import Status, status
 from autotune_nb.view.text import render_task_table
 
 _INTERVAL_S = 0.25  # between two polls: at most four redraws a second
 _HOLDER_S = 1.0  # between two looks at the lock
 _PLOT_S = 0.5  # between two redraws of the plot
+_FITS_S = (0.7, 2.0, 5.0)  # after it was put out, when the plot is fitted to the page
 _MARK_S = 4.0  # how long a new best latency stays marked
 _LOAD = 20.0  # a redraw that took t is followed by a rest of at least 20 t: under 5 % of a core
 _REST_S = 2.0  # but never a longer one
-
-
-class Run(Protocol):
-    """What a view needs of a run; `RunDirectory` has it, and so has a replay."""
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What it tunes."""
-
-    @property
-    def journal(self) -> Path:
-        """Its events."""
-
-    @property
-    def requests(self) -> Path:
-        """Where wishes are written."""
-
-    def poll(self) -> State:
-        """Return the newest state."""
-
-    def holder(self) -> Holder | None:
-        """Tell who tunes it; None if that makes no sense."""
 
 
 class View:
@@ -96,6 +70,7 @@ class View:
         self._holder_read = self._plotted = time.monotonic()
         self._plot_due = False
         self._quiet = False  # True while the history slider is moved by us
+        self._fits: list[float] = []
         self._marks: dict[int, float] = {}
         self._history: History | None = None
         self._build(start, manifest.read_only or self._holder is None)
@@ -222,6 +197,9 @@ class View:
             self._marks = {t: at for t, at in self._marks.items() if now - at < _MARK_S}
             self._draw(everything=self._state is not before or len(self._marks) != marks)
             self._stretch_past()
+            if self._curve is not None and self._fits and now >= self._fits[0]:
+                self._fits = [at for at in self._fits if at > now]
+                self._curve.fit()
             self.controls.tick()
             for widget in self._answering():
                 registry.forget_route(widget)
@@ -327,6 +305,8 @@ class View:
             text = render_task_table(self._state, self._holder)
             if self.closed:
                 return {"text/plain": f"{text}\nThis view was closed."}
+            now = time.monotonic()
+            self._fits = [now + after for after in _FITS_S]
             bundle: dict[str, Any] = dict(self.widget._repr_mimebundle_(**kwargs))
             # what is shown where there are no widgets: on a terminal, in a text export
             return {**bundle, "text/plain": text}

@@ -3,6 +3,7 @@
 Screenshots are left in build/screenshots.
 """
 
+import json
 import os
 import re
 import shutil
@@ -41,7 +42,7 @@ session.view()"""
 
 
 @pytest.fixture
-def lab(tmp_path):
+def lab(tmp_path, request):
     """Start JupyterLab in an empty folder, with settings of its own, and return its address."""
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell(source) for source in (MAKE, TUNE, OPEN)]
@@ -72,8 +73,21 @@ def lab(tmp_path):
     ]
     places = {
         name: str(tmp_path / name.lower())
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+        for name in (
+            "IPYTHONDIR",
+            "JUPYTERLAB_SETTINGS_DIR",
+            "JUPYTERLAB_WORKSPACES_DIR",
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTER_DATA_DIR",
+            "JUPYTER_RUNTIME_DIR",
+        )
     }
+    settings = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab", "apputils-extension")
+    settings.mkdir(parents=True)
+    theme = getattr(request, "param", "JupyterLab Light")
+    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": theme}))
+    no_news = json.dumps({"fetchNews": "false", "checkForUpdates": False})
+    (settings / "notification.jupyterlab-settings").write_text(no_news)
     with (tmp_path / "lab.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **places}, stdout=log, stderr=subprocess.STDOUT
@@ -229,17 +243,46 @@ def test_a_tuning_is_watched_and_steered_in_a_browser(lab, page):
     until(page, lambda: not RunDirectory(run).holder().alive)
 
 
+@pytest.mark.parametrize("lab", ["JupyterLab Dark"], indirect=True)
 def test_the_view_can_be_read_in_the_dark_and_at_900_pixels(lab, page):
+    page.set_viewport_size({"width": 900, "height": 1400})
     run_cell(page, 0)
     until(page, lambda: spent(page, 0) == 0, 120)
-    page.wait_for_selector(".js-plotly-plot", timeout=60_000)
-    page.set_viewport_size({"width": 900, "height": 1400})
-    page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
     page.wait_for_timeout(1000)
-    shot(page, "6_narrow")
+    shot(page, "6_narrow_and_dark")
+    assert page.evaluate("document.body.dataset.jpThemeLight") == "false"
     box = view(page, 0).bounding_box()
-    for name in ("Start", "Pause", "Resume", "Stop", "Tune all"):
-        button = view(page, 0).get_by_role("button", name=name).bounding_box()
-        assert button["x"] + button["width"] <= box["x"] + box["width"] + 1
+    right = box["x"] + box["width"] + 1
+    for name in ("Start", "Pause", "Resume", "Stop", "Tune only selected", "Tune all"):
+        button = view(page, 0).get_by_role("button", name=name)
+        inside = button.bounding_box()
+        assert inside["x"] + inside["width"] <= right
+        assert button.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), f"{name} is cut"
+    plot = view(page, 0).locator(".js-plotly-plot .main-svg").first.bounding_box()
+    assert plot["x"] + plot["width"] <= right
     for label in ("Trial budget", "Sort by", "Tasks", "Against", "Table after trial"):
         assert view(page, 0).get_by_text(label, exact=True).count() >= 1
+    # text and ground of the table differ enough: 4.5 is what WCAG asks of body text
+    colours = (
+        view(page, 0)
+        .locator(".atnb td.name")
+        .first.evaluate(
+            "e => { let g = e; const none = c => c === 'rgba(0, 0, 0, 0)' || c === 'transparent';"
+            " while (none(getComputedStyle(g).backgroundColor)) g = g.parentElement;"
+            " return [getComputedStyle(e).color, getComputedStyle(g).backgroundColor]; }"
+        )
+    )
+    high, low = sorted((luminance(c) for c in colours), reverse=True)
+    assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def luminance(colour):
+    parts = [float(v) for v in re.findall(r"[\d.]+", colour)]
+    # rgba(...) counts alpha; of what shines through nothing is known, so it must be opaque enough
+    assert len(parts) == 3 or parts[3] >= 0.8
+    linear = [
+        v / 255 / 12.92 if v / 255 <= 0.03928 else ((v / 255 + 0.055) / 1.055) ** 2.4
+        for v in parts[:3]
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -12,7 +12,7 @@ import pytest
 
 from autotune_nb.run import events as ev
 from autotune_nb.run import requests
-from autotune_nb.run.lock import RunLock
+from autotune_nb.run.lock import Holder, RunLock
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.run.state import fold, initial
 from autotune_nb.view import curve, markup, registry, widgets
@@ -41,7 +41,7 @@ def held(monkeypatch):
     """Let the lock say that a tuner is alive."""
 
     def holder(self):
-        return widgets.Holder(alive=True, pid=1, host="h", heartbeat=time.time())
+        return Holder(alive=True, pid=1, host="h", heartbeat=time.time())
 
     monkeypatch.setattr(RunLock, "holder", holder)
 
