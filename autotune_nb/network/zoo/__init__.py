@@ -16,7 +16,18 @@ from autotune_nb.network.zoo.plan import Plan
 if TYPE_CHECKING:
     from autotune_nb.network.network import Network
 
-_FAMILIES = ("resnet", "mlp")
+_FAMILIES = (
+    "resnet",
+    "resnet3d",
+    "mobilenet",
+    "squeezenet",
+    "inception",
+    "vgg",
+    "densenet",
+    "mlp",
+    "dcgan",
+    "transformer",
+)
 _DTYPES = ("float32", "float16")
 _HINT = "`autotune-nb networks` lists them"
 

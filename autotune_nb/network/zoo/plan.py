@@ -239,12 +239,6 @@ class Plan:
         flops = 2 * math.prod(x.shape) * features
         return self._add("dense", name, [x], shape, params=params, flops=flops)
 
-    def layer_norm(self, x: Value, name: str, *, epsilon: float) -> Value:
-        """Normalise the last axis."""
-        shape = (x.shape[-1],)
-        params = {"gamma": (shape, "bn_gamma"), "beta": (shape, "bn_beta")}
-        return self._add("layer_norm", name, [x], x.shape, params=params, epsilon=epsilon)
-
     # -- layers without weights -----------------------------------------------------------------
 
     def unary(self, kind: str, x: Value) -> Value:

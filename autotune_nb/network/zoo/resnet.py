@@ -54,4 +54,11 @@ def build(depth: int, options: Options) -> Plan:
     return plan
 
 
-ENTRIES = tuple(Entry(name=f"resnet-{depth}", build=partial(build, depth)) for depth in BLOCKS)
+ENTRIES = tuple(
+    Entry(
+        name=f"resnet-{depth}",
+        build=partial(build, depth),
+        aliases=(f"resnet-{depth}_v1", f"resnet-{depth}_v1.5"),
+    )
+    for depth in BLOCKS
+)

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune_nb.network.network import TensorSpec
 from autotune_nb.network.zoo.plan import Layer, Plan, Value
+from autotune_nb.network.zoo.token_onnx import TokenExporter
 from autotune_nb.network.zoo.weights import Array
 
 OPSET = 17
@@ -47,7 +48,7 @@ def export(
     return _Exporter(weights, channels_last).run(plan, inputs, outputs)
 
 
-class _Exporter:
+class _Exporter(TokenExporter):
     def __init__(self, weights: Mapping[str, Array], channels_last: bool) -> None:
         self.weights = weights
         self.channels_last = channels_last

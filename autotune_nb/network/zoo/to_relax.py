@@ -12,6 +12,7 @@ from tvm import relax
 
 from autotune_nb.network.network import TensorSpec
 from autotune_nb.network.zoo.plan import Layer, Plan
+from autotune_nb.network.zoo.token_relax import TokenEmitter
 from autotune_nb.network.zoo.weights import Array
 
 _SPACE = {2: "HW", 3: "DHW"}
@@ -46,7 +47,7 @@ def emit(
     return _Emitter(weights, channels_last, dtype).run(plan, layers)
 
 
-class _Emitter:
+class _Emitter(TokenEmitter):
     def __init__(self, weights: Mapping[str, Array], channels_last: bool, dtype: str) -> None:
         self.weights = weights
         self.channels_last = channels_last
@@ -112,7 +113,7 @@ class _Emitter:
                 value = np.moveaxis(value, (0, 1), (-1, -2))
             elif role == "weight" and layer.kind == "dense":
                 value = self.dense_weight(layer, value)
-            elif role in ("scale", "shift") or (role == "bias" and layer.kind == "conv"):
+            elif role in ("scale", "shift") or (role == "bias" and layer.kind.startswith("conv")):
                 value = value.reshape(self.channel_shape(layer.output.shape))
             value = np.ascontiguousarray(value, dtype=self.dtype)
             self.params[param.name] = value

@@ -74,6 +74,11 @@ def _draw_one(param: Param, rng: np.random.Generator, inputs: Sequence[_Moments]
         return (inputs[0].mean + offset).astype(np.float32)
     if param.init == "he":
         scale = math.sqrt(2.0 / math.prod(shape[1:]))
+    elif param.init == "he_transposed":
+        # With a stride of 2 a kernel of 4x4 adds 2x2 products of each channel to a result.
+        scale = math.sqrt(2.0 / (shape[0] * math.prod(shape[2:]) / 4))
+    elif param.init == "normal":
+        scale = 0.5
     elif param.init == "lecun":
         scale = math.sqrt(1.0 / shape[-1])
     elif param.init in ("bias", "bn_beta"):
@@ -97,8 +102,15 @@ def _forward(layer: Layer, inputs: Sequence[_Moments], weights: Mapping[str, Arr
     if layer.kind == "batch_norm":
         scale = held["gamma"] / np.sqrt(held["var"].astype(float) + layer.attrs["epsilon"])
         return _Moments(mean=(x.mean - held["mean"]) * scale + held["beta"], var=x.var * scale**2)
-    if layer.kind == "layer_norm":
-        return _Moments(mean=held["beta"].astype(float), var=held["gamma"].astype(float) ** 2)
+    if layer.kind == "conv_transpose":
+        taps = max(1, math.prod(held["weight"].shape[2:]) / math.prod(layer.attrs["stride"]))
+        weight = held["weight"].astype(float).reshape(*held["weight"].shape[:2], -1)
+        if layer.attrs["stride"] == (1, 1):
+            taps = 1  # a kernel spread from a single position
+        return _Moments(
+            mean=np.einsum("iok,i->o", weight, x.mean) * taps / weight.shape[2],
+            var=np.einsum("iok,i->o", weight**2, x.var) * taps / weight.shape[2],
+        )
     if layer.kind in ("relu", "relu6"):
         return _rectified(x)
     if layer.kind == "add":
@@ -168,7 +180,7 @@ def fold_batch_norms(
         shift = values["beta"] - values["mean"] * scale
         source = layer.inputs[0]
         before = layers[made_by[source]] if source in made_by else None
-        if before is not None and before.kind == "conv" and readers[source] == 1:
+        if before is not None and before.kind.startswith("conv") and readers[source] == 1:
             layers[made_by[source]] = _scaled(before, layer, scale, shift, folded)
             made_by[layer.output.id] = made_by[source]
         else:
@@ -184,7 +196,8 @@ def _scaled(
     bias = conv.params.get("bias") or Param(
         name=f"{conv.name}_bias", shape=scale.shape, init="bias"
     )
-    rank = len(weight.shape) - 1
+    # Output channels come first, in a transposed convolution second.
+    rank = len(weight.shape) - (1 if conv.kind == "conv" else 2)
     kernel = weights[weight.name].astype(np.float64) * scale.reshape(-1, *(1,) * rank)
     offset = weights[bias.name] * scale if "bias" in conv.params else 0.0
     weights[weight.name] = kernel.astype(np.float32)
