@@ -201,6 +201,7 @@ class _Display:
         self._drawn = 0
         self._last = float("-inf")
         self._pending: tuple[State, Holder] | None = None
+        self._said: tuple[str, int] | None = None
 
     def __call__(self, state: State, holder: Holder) -> None:
         now = time.monotonic()
@@ -224,7 +225,10 @@ class _Display:
         self._last = now
         state, holder = self._pending
         if not self._terminal:
-            print(render_line(state, holder=holder), flush=True)
+            news = (state.phase, state.trials)
+            if news != self._said:
+                print(render_line(state, holder=holder), flush=True)
+            self._said = news
             return
         columns, rows = shutil.get_terminal_size((100, 24))
         # what does not fit above the cursor cannot be drawn over: show the largest tasks

@@ -73,7 +73,7 @@ class _Searcher:
             found = task.context.generate_measure_candidates()
             for candidate in found or ():
                 key = _key(candidate.sch.mod)
-                if key in task.seen:
+                if key in task.seen or len(fresh) >= count:
                     continue
                 fresh.append(self._take(task, key, candidate))
             if len(fresh) >= count:
@@ -84,7 +84,7 @@ class _Searcher:
                 task.context = None
             elif fresh and attempt:
                 break
-        return fresh[:count]
+        return fresh
 
     def learn(self, index: int, results: list[tuple[str, list[float]]]) -> None:
         task = self.tasks[index]

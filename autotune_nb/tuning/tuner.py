@@ -22,6 +22,7 @@ from autotune_nb.tuning.rounds import Finished, Measured, Outcome, Searched
 
 _STEP_S = 0.2
 _SEARCH_TRIES = 2  # a search that crashes this often sets its task aside
+_FIRST_BATCH = 16
 _HOPELESS_TRIALS = 96  # a run in which this many trials all failed is stopped
 
 
@@ -164,16 +165,18 @@ class Tuner:
             return
         started = False
         while self._pipeline.room:
+            in_flight = self._pipeline.in_flight()
+            task = scheduler.next_task(state, in_flight, self._pipeline.busy_tasks())
+            if task is None:
+                break
             count = self._manifest.options.batch_size
+            if not state.tasks[task].rounds:
+                # guesses, made before anything is known of the task: a large batch halves them
+                count = max(min(count, _FIRST_BATCH), count // 2)
             if state.budget.trials is not None:
                 left = state.budget.trials - state.trials - self._pipeline.unmeasured
                 count = min(count, left)
             if count <= 0:
-                break
-            in_flight = self._pipeline.in_flight()
-            busy = self._pipeline.busy_tasks()
-            task = scheduler.next_task(state, in_flight, busy)
-            if task is None:
                 break
             started = True
             number = max([state.rounds, *(r.number for r in self._pipeline.rounds)]) + 1
