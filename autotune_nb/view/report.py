@@ -16,9 +16,10 @@ from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.state import State
 from autotune_nb.view import markup, plots, tables
+from autotune_nb.view.plots.trials import Loaded
 from autotune_nb.view.sanitise import clean, escape, pad, shorten, width
 from autotune_nb.view.snapshot import figures_html
-from autotune_nb.view.source import Source, directory_of, events_of
+from autotune_nb.view.source import Source, directory_of
 from autotune_nb.view.status import error_totals, status
 from autotune_nb.view.summary import Summary, commands, summarise
 from autotune_nb.view.units import milliseconds, significant
@@ -111,7 +112,7 @@ def stored_evaluation(directory: RunDirectory) -> Mapping[str, Any] | None:
 
 
 def _figures(run: _Run) -> list[go.Figure]:
-    source = run.directory
+    source = Loaded(run.directory)
     references = {}
     for name, latency in ((run.evaluation or {}).get("baselines") or {}).items():
         references[str(name)] = float(latency["mean"])
@@ -237,7 +238,7 @@ def _cell(text: str) -> str:
 
 def _csv(run: _Run, path: Path) -> None:
     table = tables.task_table(run.state)
-    trials = tables.trial_table(events_of(run.directory), run.manifest.tasks)
+    trials = Loaded(run.directory).trials
     lines.replace(path, _harmless(table).to_csv(index=False).encode("utf-8", "replace"))
     beside = path.with_suffix(".trials.csv")
     lines.replace(beside, _harmless(trials).to_csv(index=False).encode("utf-8", "replace"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -17,11 +19,36 @@ from autotune_nb.view.theme import Theme, colour, dash, figure
 _DOTS = 2000  # of one plot
 
 
+class Loaded:
+    """A run whose trials are read once for several plots; pass it as their source.
+
+    Parameters
+    ----------
+    source
+        A session, a run directory or its path.
+
+    Raises
+    ------
+    InputError
+        If `source` is a bare state, which holds no single trials.
+    """
+
+    def __init__(self, source: Source) -> None:
+        directory = directory_of(source)
+        if directory is None:
+            raise InputError(
+                "a state holds no single trials; pass the session or its run directory"
+            )
+        self.directory = directory
+
+    @functools.cached_property
+    def trials(self) -> pd.DataFrame:
+        """The run's trials as `tables.trial_table` gives them."""
+        return tables.trial_table(events_of(self.directory), self.directory.manifest.tasks)
+
+
 def _trials(source: Source) -> pd.DataFrame:
-    directory = directory_of(source)
-    if directory is None:
-        raise InputError("a state holds no single trials; pass the session or its run directory")
-    return tables.trial_table(events_of(directory), directory.manifest.tasks)
+    return (source if isinstance(source, Loaded) else Loaded(source)).trials
 
 
 def trial_results_data(source: Source, tasks: int = 20) -> pd.DataFrame:
