@@ -22,6 +22,8 @@ def from_onnx(
     model: str | Path | onnx.ModelProto,
     *,
     shapes: Mapping[str, Sequence[int] | int] | None = None,
+    layout: str | None = None,
+    dtype: str | None = None,
 ) -> Network:
     """Import an ONNX model.
 
@@ -32,6 +34,10 @@ def from_onnx(
     shapes
         Shape of each input that has unknown, symbolic or zero dimensions, by name. A symbol may be
         given instead: ``{"N": 2}``.
+    layout
+        ``NHWC`` or ``NCHW``: how images lie inside the network; by default as in the model.
+    dtype
+        ``float16`` to compute in mixed precision inside; by default as in the model.
 
     Returns
     -------
@@ -47,7 +53,7 @@ def from_onnx(
     """
     from autotune_nb.network import onnx as frontend
 
-    return frontend.from_onnx(model, shapes=shapes)
+    return frontend.from_onnx(model, shapes=shapes, layout=layout, dtype=dtype)
 
 
 class _CallablePackage(types.ModuleType):

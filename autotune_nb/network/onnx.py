@@ -20,7 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune_nb.errors import NetworkError
 from autotune_nb.network import onnx_model, onnx_shapes, onnx_simplify
-from autotune_nb.network.constants import detach_constants
+from autotune_nb.network.convert import check_options, convert, tidy
 from autotune_nb.network.network import Network, TensorSpec
 from autotune_nb.network.onnx_model import first_line
 
@@ -33,11 +33,14 @@ def from_onnx(
     model: str | Path | onnx.ModelProto,
     *,
     shapes: onnx_shapes.Shapes | None = None,
+    layout: str | None = None,
+    dtype: str | None = None,
 ) -> Network:
     """Import an ONNX model: see `autotune_nb.from_onnx`."""
+    check_options(layout, dtype)
     proto, name = onnx_model.read(model)
     try:
-        return _network(proto, model, shapes, name)
+        return convert(_network(proto, model, shapes, name), layout=layout, dtype=dtype)
     except NetworkError:
         raise
     except Exception as error:
@@ -68,7 +71,7 @@ def _network(
         _refuse_unsupported(simple, name)
     module = _import(simple, name)
     _refuse_empty(module, name)
-    module, params = detach_constants(module)
+    module, params = tidy(module)
     kinds = {kind for _, kind in onnx_model.operators(proto.graph.node)}
     return Network(
         name=Path(model).stem if isinstance(model, str | Path) else name,

@@ -356,9 +356,10 @@ def test_int8_with_quantise_and_dequantise():
 
 def test_resnet50_imports_in_time():
     model = onnx.load_from_string(network("resnet-50").reference)
-    start = time.perf_counter()
+    # CPU time of all threads, since other work on the machine is not the importer's fault.
+    start = time.process_time()
     imported = from_onnx(model)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert imported.parameter_count == 25_557_032
 
 
