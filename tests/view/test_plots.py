@@ -258,3 +258,40 @@ def test_plots_of_trials_need_the_journal(whole):
     for plot in (plots.trial_results, plots.trial_costs, plots.allocation):
         with pytest.raises(InputError, match="holds no single trials"):
             plot(whole.state)
+
+
+def test_compare_data_matches_tasks_by_what_they_compute(whole, told):
+    other = dataclasses.replace(told.tasks[0], id=0, name="other", shapes=("float32[1]",))
+    story = type(told)(tasks=(other, dataclasses.replace(told.tasks[0], id=1, name="renamed")))
+    story.start().round(0, [9e-3]).round(1, [2e-3])
+    table = plots.compare_data([whole.state, story.state], ["a", "b"])
+    assert table["name"].tolist() == ["fused_conv2d_add_relu", "max_pool2d", "reshape", "other"]
+    np.testing.assert_allclose(table["a (ms)"], [1.0, 0.5, 0.1, np.nan])
+    np.testing.assert_allclose(table["b (ms)"], [2.0, np.nan, np.nan, 9.0])
+    np.testing.assert_allclose(table["ratio b"], [2.0, np.nan, np.nan, np.nan])
+
+
+def test_totals_tell_when_the_same_was_reached(whole, told):
+    fast = type(told)().start().round(0, [3e-3]).round(1, [1e-4]).round(2, [1e-4])
+    fast.round(0, [2e-3, 1.2e-3, 1e-3])
+    table = plots.totals_data([whole.state, fast.state, told.state], ["a", "b", "partial"])
+    np.testing.assert_allclose(table["total (ms)"], [2.6, 2.2, 4.5])
+    assert table["partial"].tolist() == [False, False, True]
+    # 2.6 ms, the slowest of the whole totals: run a has it at trial 7, run b at its 5th
+    np.testing.assert_allclose(table["trials to same"], [7, 5, np.nan])
+    assert table["time to same (s)"].tolist()[:2] == [15.0, 13.0]
+
+
+def test_compare_draws_curves_and_tasks(whole, told):
+    fig = plots.compare([whole.state, told.state], names=["a", "b"])
+    names = [trace.name for trace in fig.data]
+    assert names == ["a, partial", "a", "b, partial", "a, tasks", "b, tasks"]
+    np.testing.assert_allclose(fig.data[3].x, [1.0, 0.5, 0.1])
+    assert plots.compare([whole.state]).data
+
+
+def test_what_cannot_be_compared(whole):
+    with pytest.raises(InputError, match="no runs"):
+        plots.compare([])
+    with pytest.raises(InputError, match="different one for each"):
+        plots.compare([whole.state, whole.state], names=["a", "a"])

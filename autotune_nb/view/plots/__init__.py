@@ -6,6 +6,7 @@ DataFrame from the function of the same name with ``_data``.
 
 from __future__ import annotations
 
+from autotune_nb.view.plots.compare import compare, compare_data, totals_data
 from autotune_nb.view.plots.convergence import (
     convergence,
     convergence_data,
@@ -33,6 +34,8 @@ from autotune_nb.view.plots.trials import (
 __all__ = [
     "allocation",
     "allocation_data",
+    "compare",
+    "compare_data",
     "convergence",
     "convergence_data",
     "failures",
@@ -43,6 +46,7 @@ __all__ = [
     "latency_share_data",
     "task_convergence",
     "task_convergence_data",
+    "totals_data",
     "trial_costs",
     "trial_costs_data",
     "trial_results",
