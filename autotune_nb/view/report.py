@@ -102,6 +102,12 @@ def _gather(source: Source, evaluation: Mapping[str, Any] | None) -> _Run:
     )
 
 
+def store_evaluation(directory: RunDirectory, evaluation: Mapping[str, Any]) -> None:
+    """Keep an evaluation among the run's artifacts, for the reports that are made later."""
+    text = json.dumps(dict(evaluation), indent=1)
+    lines.replace(directory.artifacts / _EVALUATION, text.encode())
+
+
 def stored_evaluation(directory: RunDirectory) -> Mapping[str, Any] | None:
     """Return the evaluation among the run's artifacts; None if there is none that can be read."""
     try:

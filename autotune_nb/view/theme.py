@@ -13,6 +13,8 @@ Theme = Literal["light", "dark", "auto"]
 # last since it is weak on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 GOOD, BAD, MUTED = "#0072B2", "#D55E00", "#8A8A8A"
+# Fills of bars: for those who cannot tell the colours apart.
+PATTERNS = tuple({"shape": shape, "fillmode": "overlay"} for shape in ("", "/", ".", "x"))
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 

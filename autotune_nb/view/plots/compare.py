@@ -17,7 +17,7 @@ from autotune_nb.view.plots.convergence import convergence
 from autotune_nb.view.plots.parts import X_TITLE, XAxis, label
 from autotune_nb.view.sanitise import escape
 from autotune_nb.view.source import Source, names_of, state_of
-from autotune_nb.view.theme import Theme, colour, template
+from autotune_nb.view.theme import PATTERNS, Theme, colour, template
 
 _TASKS = 25  # drawn; the data has them all
 
@@ -124,7 +124,11 @@ def compare(
     table = compare_data(sources, shown)
     columns = [f"{name} (ms)" for name in shown]
     order = table[columns].max(axis=1).sort_values(ascending=False).dropna().index[:_TASKS]
-    fig = make_subplots(rows=2, cols=1, vertical_spacing=0.16, row_heights=[0.4, 0.6])
+    height = 480 + (10 + 14 * len(shown)) * max(4, len(order))
+    upper = 330 / height
+    fig = make_subplots(
+        rows=2, cols=1, vertical_spacing=80 / height, row_heights=[upper, 1 - upper]
+    )
     for trace in convergence(*sources, names=shown, x=x, theme=theme).data:
         fig.add_trace(trace, row=1, col=1)
     labels = [label(int(i), table["name"][i]) for i in order]
@@ -134,7 +138,7 @@ def compare(
             y=labels,
             orientation="h",
             name=f"{escape(name)}, tasks",
-            marker={"color": colour(index), "pattern": {"shape": ["", "/", ".", "x"][index % 4]}},
+            marker={"color": colour(index), "pattern": PATTERNS[index % 4]},
             hovertemplate="%{y}: %{x:.4g} ms<extra>%{fullData.name}</extra>",
             row=2,
             col=1,
@@ -143,7 +147,7 @@ def compare(
         template=template(theme),
         title_text="Runs compared",
         barmode="group",
-        height=480 + (10 + 14 * len(shown)) * max(4, len(labels)),
+        height=height,
         legend={"y": -0.06},
     )
     fig.update_xaxes(title_text=X_TITLE[x], row=1, col=1)

@@ -14,7 +14,7 @@ from autotune_nb.view import tables
 from autotune_nb.view.plots.parts import label
 from autotune_nb.view.sanitise import escape
 from autotune_nb.view.source import Source, state_of
-from autotune_nb.view.theme import BAD, GOOD, Theme, figure
+from autotune_nb.view.theme import BAD, GOOD, PATTERNS, Theme, figure
 from autotune_nb.view.units import significant
 
 
@@ -140,13 +140,13 @@ def trials_per_task(source: Source, *, theme: Theme = "light") -> go.Figure:
     labels = [label(i, n) for i, n in zip(table["ID"], table["name"], strict=True)]
     height = max(260, 140 + 22 * len(labels))
     fig = figure("Trials of each task", "trials", "task", theme, height=height)
-    for column, paint, pattern in (("good", GOOD, ""), ("failed", BAD, "/")):
+    for column, paint, pattern in (("good", GOOD, PATTERNS[0]), ("failed", BAD, PATTERNS[1])):
         fig.add_bar(
             x=table[column].to_numpy(dtype=np.int32),
             y=labels,
             orientation="h",
             name=column,
-            marker={"color": paint, "pattern": {"shape": pattern}},
+            marker={"color": paint, "pattern": pattern},
             hovertemplate="%{y}: %{x} " + column + "<extra></extra>",
         )
     fig.update_layout(barmode="stack", showlegend=True)

@@ -14,7 +14,7 @@ from autotune_nb.view.downsample import m4
 from autotune_nb.view.plots.parts import X_TITLE, XAxis, label, largest, x_column
 from autotune_nb.view.sanitise import escape
 from autotune_nb.view.source import Source, directory_of, events_of, state_of
-from autotune_nb.view.theme import Theme, colour, dash, figure
+from autotune_nb.view.theme import PATTERNS, Theme, colour, dash, figure
 
 _DOTS = 2000  # of one plot
 
@@ -122,7 +122,7 @@ def failures(source: Source, *, theme: Theme = "light") -> go.Figure:
             y=[label(task, names[task]) for task in tasks],
             orientation="h",
             name=escape(kind),
-            marker={"color": colour(index), "pattern": {"shape": ["", "/", ".", "x"][index % 4]}},
+            marker={"color": colour(index), "pattern": PATTERNS[index % 4]},
             hovertemplate="%{y}: %{x}<extra>%{fullData.name}</extra>",
         )
     fig.update_yaxes(autorange="reversed", type="category", dtick=1)
