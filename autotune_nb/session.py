@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autotune_nb.deploy.evaluate import Evaluation
     from autotune_nb.deploy.library import Library
     from autotune_nb.network.network import Network
+    from autotune_nb.view.snapshot import Snapshot
     from autotune_nb.view.widgets import View
 
 
@@ -198,7 +199,8 @@ class TuningSession:
 
     def pause(self) -> None:
         """Pause the tuning; the measurement under way is let end. Raises RunError if idle."""
-        self._require_tuner("pause")
+        if not self.running:
+            raise RunError(f"{self.path}: is not being tuned, there is nothing to pause")
         self._ask("pause")
 
     def resume(self) -> None:
@@ -295,8 +297,11 @@ class TuningSession:
             Any of ``untuned``, ``fallback`` and ``onnxruntime``.
         """
         from autotune_nb.deploy.evaluate import evaluate_run
+        from autotune_nb.view.report import store_evaluation
 
-        return evaluate_run(self.directory, library or self.compile(), baselines)
+        result = evaluate_run(self.directory, library or self.compile(), baselines)
+        store_evaluation(self.directory, result.to_json())
+        return result
 
     # -- looking at it
 
@@ -306,7 +311,24 @@ class TuningSession:
 
         return View(self.directory, start=self.resume)
 
-    # -- inside
+    def snapshot(self) -> Snapshot:
+        """Return the last state as static HTML and text: for where no live widget can be."""
+        from autotune_nb.view.snapshot import Snapshot
+
+        return Snapshot.take(self)
+
+    @staticmethod
+    def replay(run: str | Path, speed: float = 20.0) -> View:
+        """Return a view in which a recorded run happens again, `speed` times as fast."""
+        from autotune_nb.view.replay import replay
+
+        return replay(run, speed)
+
+    def report(self, path: str | Path) -> Path:
+        """Write a report to pass on: ``.html`` (opens offline), ``.md`` or ``.csv`` by suffix."""
+        from autotune_nb.view.report import write_report
+
+        return write_report(self, path)
 
     def _next_budget(self, trials: int | None, seconds: float | None, state: State) -> Budget:
         budget = Budget.checked(trials, seconds)
@@ -321,17 +343,7 @@ class TuningSession:
             )
         return budget
 
-    def _require_tuner(self, wish: str) -> None:
-        if not self.running:
-            raise RunError(f"{self.path}: is not being tuned, there is nothing to {wish}")
-
     def _ask(self, wish: str, **details: Any) -> rq.Request:
         if self.manifest.read_only:
             raise RunError(f"{self.path}: was imported and is read-only")
-        try:
-            return rq.append(self.directory.requests, wish, **details)
-        except OSError as error:
-            raise RunError(
-                f"{self.path}: the request cannot be written ({error.strerror}); free space or "
-                "make the directory writable"
-            ) from error
+        return rq.append(self.directory.requests, wish, **details)

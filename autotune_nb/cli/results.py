@@ -1,4 +1,4 @@
-"""Verbs that use what tuning found: compile, evaluate."""
+"""Verbs that use what tuning found: compile, evaluate, report."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def add_verbs(verbs: Verbs) -> None:
         help="any of untuned, fallback, onnxruntime, separated by commas (default: %(default)s)",
     )
 
+    verb = add_verb(verbs, "report", _report, "write a report of a run to pass on")
+    add_run(verb)
+    verb.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=".html (one file that opens offline), .md or .csv (default: report.html in RUN)",
+    )
+
 
 def _compile(options: argparse.Namespace) -> int:
     session = TuningSession.open(options.run)
@@ -52,3 +61,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     else:
         print(result)
     return 0 if result.correct else 1
+
+
+def _report(options: argparse.Namespace) -> int:
+    session = TuningSession.open(options.run)
+    path = session.report(options.output or session.directory.artifacts / "report.html")
+    print(f"Wrote {path}")
+    return 0
