@@ -66,14 +66,14 @@ def _tasks(options: argparse.Namespace) -> int:
     from autotune_nb.view.sanitise import clean
 
     tasks = session.manifest.tasks
-    width = max(len(task.name) for task in tasks)
+    names = [clean(task.name) for task in tasks]
+    width = max(map(len, names))
     print(f"{'ID':>3}  {'Name':<{width}}  {'Weight':>6}  {'MFLOP':>9}  Operators; buffers")
-    for task in tasks:
+    for task, name in zip(tasks, names, strict=True):
         operators = ", ".join(task.operators) + (" (trivial)" if task.trivial else "")
+        buffers = " ".join(task.shapes)
         print(
-            clean(
-                f"{task.id:>3}  {task.name:<{width}}  {task.weight:>6}  {task.flops / 1e6:>9.4g}  "
-                f"{operators}; {' '.join(task.shapes)}"
-            )
+            f"{task.id:>3}  {name:<{width}}  {task.weight:>6}  {task.flops / 1e6:>9.4g}  "
+            f"{clean(operators)}; {clean(buffers)}"
         )
     return 0

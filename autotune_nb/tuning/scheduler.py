@@ -42,6 +42,7 @@ class SchedulerOptions:
 
 
 DEFAULT = SchedulerOptions()
+_FIRST_BATCH = 16
 
 
 def eligible(state: State) -> list[TaskState]:
@@ -99,6 +100,38 @@ def next_task(
     best = max(known, key=lambda t: (gains[t.info.id], -t.info.id)).info.id
     largest = max(gains[task.info.id] for task in eligible(state) if task.info.id in gains)
     return best if gains[best] >= options.least_share * largest else None
+
+
+def round_size(state: State, task: int, batch_size: int, planned: int) -> int:
+    """Return how many candidates the next round of a task should have; 0 if the budget has none.
+
+    Parameters
+    ----------
+    state
+        The run so far.
+    task
+        The task's id.
+    batch_size
+        Candidates of a usual round.
+    planned
+        Candidates of rounds under way that are not measured yet.
+
+    Notes
+    -----
+    A first round is guesses, made before anything is known of the task, so where batches are large
+    half of one does. And a budget too small for a round of every task is shared out evenly over
+    those that have had none: a result for each is worth more than a second digit for some.
+    """
+    count = batch_size
+    left = None
+    if state.budget.trials is not None:
+        left = max(0, state.budget.trials - state.trials - planned)
+    if not state.tasks[task].rounds:
+        count = max(min(count, _FIRST_BATCH), count // 2)
+        untried = sum(t.trials == 0 for t in eligible(state))
+        if left is not None and untried:
+            count = min(count, max(1, left // untried))
+    return count if left is None else min(count, left)
 
 
 def expected_gains(

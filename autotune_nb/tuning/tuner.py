@@ -22,7 +22,6 @@ from autotune_nb.tuning.rounds import Finished, Measured, Outcome, Searched
 
 _STEP_S = 0.2
 _SEARCH_TRIES = 2  # a search that crashes this often sets its task aside
-_FIRST_BATCH = 16
 _HOPELESS_TRIALS = 96  # a run in which this many trials all failed is stopped
 
 
@@ -169,13 +168,9 @@ class Tuner:
             task = scheduler.next_task(state, in_flight, self._pipeline.busy_tasks())
             if task is None:
                 break
-            count = self._manifest.options.batch_size
-            if not state.tasks[task].rounds:
-                # guesses, made before anything is known of the task: a large batch halves them
-                count = max(min(count, _FIRST_BATCH), count // 2)
-            if state.budget.trials is not None:
-                left = state.budget.trials - state.trials - self._pipeline.unmeasured
-                count = min(count, left)
+            count = scheduler.round_size(
+                state, task, self._manifest.options.batch_size, self._pipeline.unmeasured
+            )
             if count <= 0:
                 break
             started = True

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from autotune_nb.run.records import ErrorCount, TaskInfo
+from autotune_nb.run.records import Budget, ErrorCount, TaskInfo
 from autotune_nb.run.state import State, TaskState, initial
 from autotune_nb.tuning import scheduler
 
@@ -99,6 +99,25 @@ def test_a_trivial_task_gets_only_its_first_round():
     state = State(tasks=(task(0, [9.0], trivial=True), task(1, [0.1])))
     assert scheduler.next_task(state) == 1
     assert scheduler.next_task(initial([info(0, trivial=True)])) == 0
+
+
+def test_a_small_budget_is_shared_out_over_the_first_rounds():
+    state = dataclasses.replace(
+        initial([info(0), info(1), info(2)]), budget=Budget(trials=10, seconds=None)
+    )
+    assert scheduler.round_size(state, 0, 16, planned=0) == 3
+    assert scheduler.round_size(state, 0, 16, planned=9) == 1
+    assert scheduler.round_size(state, 0, 16, planned=10) == 0
+    roomy = dataclasses.replace(state, budget=Budget(trials=1000))
+    assert scheduler.round_size(roomy, 0, 16, planned=0) == 16
+    assert scheduler.round_size(roomy, 0, 64, planned=0) == 32  # guesses: half a batch
+    assert scheduler.round_size(dataclasses.replace(state, budget=Budget()), 0, 64, 0) == 32
+
+
+def test_later_rounds_are_whole_until_the_budget_ends():
+    state = State(tasks=(task(0, [1.0]), task(1, [])), trials=16, budget=Budget(trials=60))
+    assert scheduler.round_size(state, 0, 64, planned=0) == 44
+    assert scheduler.round_size(state, 0, 16, planned=40) == 4
 
 
 def test_a_task_without_a_result_comes_first_until_it_is_set_aside():
