@@ -65,3 +65,7 @@ def test_notebooks_run(path, tmp_path):
     ]
     assert any("application/vnd.jupyter.widget-view+json" in output.data for output in shown)
     assert any("application/vnd.plotly.v1+json" in output.data for output in shown)
+    html = "".join(output.data.get("text/html", "") for output in shown)
+    assert "Estimated total latency" in html  # what an exported notebook shows without widgets
+    assert "Plotly.newPlot" in html
+    assert (tmp_path / "run" / "artifacts" / "report.html").stat().st_size < 6e6
