@@ -12,10 +12,11 @@ from autotune_nb.network.zoo import NetworkInfo, list_networks, network
 
 if TYPE_CHECKING:
     import onnx
+    import torch
 
     from autotune_nb.network.network import Network
 
-__all__ = ["NetworkInfo", "from_onnx", "list_networks", "network"]
+__all__ = ["NetworkInfo", "from_onnx", "from_torch", "list_networks", "network"]
 
 
 def from_onnx(
@@ -54,6 +55,48 @@ def from_onnx(
     from autotune_nb.network import onnx as frontend
 
     return frontend.from_onnx(model, shapes=shapes, layout=layout, dtype=dtype)
+
+
+def from_torch(
+    module: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: Any = None,
+    *,
+    name: str | None = None,
+    layout: str | None = None,
+    dtype: str | None = None,
+) -> Network:
+    """Import a PyTorch module, in evaluation mode.
+
+    Parameters
+    ----------
+    module
+        A module, or what torch.export made of one.
+    example_inputs
+        A tensor or a tuple of tensors, of the shapes to tune for. Not needed for an
+        ExportedProgram.
+    name
+        What to call the network; by default the module's class.
+    layout
+        ``NHWC`` or ``NCHW``: how images lie inside the network; by default as in PyTorch, NCHW.
+    dtype
+        ``float16`` to compute in mixed precision inside; by default as in the module.
+
+    Returns
+    -------
+    Network
+        Its inputs and outputs have the names that torch.export gave them. Its reference is an ONNX
+        export of the module where PyTorch can make one, else None.
+
+    Raises
+    ------
+    EnvironmentProblem
+        PyTorch is not installed.
+    NetworkError
+        The module cannot be exported or imported, or has dynamic shapes.
+    """
+    from autotune_nb.network import torch as frontend
+
+    return frontend.from_torch(module, example_inputs, name=name, layout=layout, dtype=dtype)
 
 
 class _CallablePackage(types.ModuleType):

@@ -99,6 +99,8 @@ class _Folder(PyExprMutator):
                 value = self.lookup_binding(value)
             if isinstance(value, tvm.ir.GenericConst):
                 arrays.append(value.value.numpy())
+            elif isinstance(value, tvm.tirx.FloatImm):
+                arrays.append(np.asarray(value.value, dtype=str(value.ty)))
             elif not isinstance(argument, relax.ShapeExpr):
                 return call
         folded = _evaluate(call, arrays) if arrays else None
