@@ -1,11 +1,12 @@
 """How good the forecast is on recorded runs: its error, and how often its interval holds.
 
-    python benchmarks/forecast.py RUN...           # test: forecast the end from 25 % and from 50 %
-    python benchmarks/forecast.py --fit RUN...     # choose the constants of the forecast
+    python benchmarks/forecast.py            # test: forecast the end from 25 % and from 50 %
+    python benchmarks/forecast.py --fit      # choose the constants of the forecast
 
-Each RUN is a run directory, or the directory of a MetaSchedule database, with the weights of its
-workloads after a colon if they are known (``h200:1,2,1``). Runs that the constants were chosen from
-must not be tested on; benchmarks/results/forecast.md says which were used for what.
+Without names of runs, --fit takes the development set and the test all others in benchmarks/data
+and tests/data: what constants were chosen from must not be tested on. A RUN is a run directory, one
+packed as .tar.gz (its manifest and journal are enough), or the directory of a MetaSchedule
+database, with the weights of its workloads after a colon if they are known (``h200:1,2,1``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import itertools
 import math
 import statistics
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,19 +25,30 @@ from pathlib import Path
 from autotune_nb.run.database import RECORD_FILE
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.imports import import_database
+from autotune_nb.run.journal import FILE as JOURNAL_FILE
 from autotune_nb.run.manifest import FILE as MANIFEST_FILE
 from autotune_nb.run.records import State
 from autotune_nb.run.state import initial
 from autotune_nb.view import forecast as model
 from autotune_nb.view.history import History
 
+HERE = Path(__file__).parent
+DEVELOPMENT = ("data/resnet-18.tar.gz", "data/resnet-18-96.tar.gz")
+TEST = (
+    "../tests/data/h200-resnet18:1,2,1,1,1,1,2,2,1,2,1,1,2,1,1,1,1,1,1",
+    "data/mlp-b64.tar.gz",
+    "data/resnet-18-b4-96.tar.gz",
+    "data/resnet-18-nchw-112.tar.gz",
+    "data/resnet-34-64.tar.gz",
+    "data/resnet-50-64.tar.gz",
+)
 FRACTIONS = (0.25, 0.5)
 GRID = {
-    "POWER": (0.4, 0.5, 0.6, 0.75),
-    "DROP": (4.0, 5.5, 7.0, 9.0, 12.0),
-    "LIGHT_DROP": (1.5, 3.0),
-    "SHAPE": (6.0, 12.0, 24.0),
-    "STRENGTH": (1.5, 3.0),
+    "POWER": (0.3, 0.4, 0.5, 0.6),
+    "DROP": (5.0, 7.0, 9.0),
+    "LIGHT_DROP": (3.0,),
+    "SHAPE": (12.0, 24.0, 48.0),
+    "STRENGTH": (3.0, 6.0),
 }
 
 
@@ -77,6 +90,8 @@ class Result:
 def open_run(argument: str, folder: Path) -> Recorded:
     text, _, weights = argument.partition(":")
     path = Path(text)
+    if path.name.endswith(".tar.gz"):
+        path = unpack(path, folder / path.name.removesuffix(".tar.gz"))
     if (path / MANIFEST_FILE).exists():
         run = RunDirectory(path)
     else:
@@ -86,6 +101,17 @@ def open_run(argument: str, folder: Path) -> Recorded:
         run = import_database(path, folder / path.name, weights=counts)
     history = History(run.journal, initial(run.manifest.tasks))
     return Recorded(name=path.name, history=history, trials=run.poll().trials)
+
+
+def unpack(path: Path, into: Path) -> Path:
+    into.mkdir()
+    with tarfile.open(path) as archive:
+        for name in (MANIFEST_FILE, JOURNAL_FILE):
+            member = archive.extractfile(name)
+            if member is None:
+                sys.exit(f"{path}: has no {name}")
+            (into / name).write_bytes(member.read())
+    return into
 
 
 def judge(run: Recorded, start: float, end: float = 1.0) -> Result | None:
@@ -173,11 +199,12 @@ def test(runs: list[Recorded]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("runs", nargs="*", metavar="RUN")
     parser.add_argument("--fit", action="store_true", help="choose the constants instead")
     options = parser.parse_args()
+    known = [str(HERE / name) for name in (DEVELOPMENT if options.fit else TEST)]
     with tempfile.TemporaryDirectory() as folder:
-        runs = [open_run(argument, Path(folder)) for argument in options.runs]
+        runs = [open_run(argument, Path(folder)) for argument in options.runs or known]
         (fit if options.fit else test)(runs)
 
 

@@ -23,11 +23,11 @@ from autotune_nb.view.guess import guess, is_light
 
 # Beliefs before a run has said anything. `benchmarks/forecast.py --fit` chooses them from the runs
 # that it names as its development set; none of the runs it tests on is among them.
-POWER = 0.5  # latency falls like exp(A * trials ** -POWER)
+POWER = 0.4  # latency falls like exp(A * trials ** -POWER)
 DROP = 9.0  # A of a task with arithmetic, on average
 LIGHT_DROP = 3.0  # and of one that mostly moves data
 SHAPE = 12.0  # of the gamma process: more makes many small jumps, less makes few large ones
-STRENGTH = 3.0  # how many tasks' worth of evidence the belief about a single task counts
+STRENGTH = 6.0  # how many tasks' worth of evidence the belief about a single task counts
 RUN_STRENGTH = 4.0  # and the belief about the run as a whole
 _HEADROOM = 2.0  # no task is expected to get faster than so many times the run's best speed
 _SAMPLES = 200
