@@ -7,10 +7,9 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from autotune_nb.errors import NetworkError
-from autotune_nb.network import folding
+from autotune_nb.network import folding, rewrites
 from autotune_nb.network.constants import Array, detach_constants
 from autotune_nb.network.network import Network
 
@@ -19,7 +18,7 @@ _DTYPES = ("float32", "float16")
 
 
 def tidy(module: tvm.ir.IRModule) -> tuple[tvm.ir.IRModule, dict[str, Array]]:
-    """Fold what depends on constants only, then make the constants arguments.
+    """Simplify, fold what depends on constants only, then make the constants arguments.
 
     Returns
     -------
@@ -29,6 +28,7 @@ def tidy(module: tvm.ir.IRModule) -> tuple[tvm.ir.IRModule, dict[str, Array]]:
     transform = relax.transform
     passes = [
         transform.CanonicalizeBindings(),
+        rewrites.UnstackReductions(),
         folding.FoldInNumpy(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
@@ -81,7 +81,7 @@ def convert(network: Network, *, layout: str | None = None, dtype: str | None = 
     if dtype == "float32" and halves:
         raise NetworkError(f"{network.name}: has float16 weights; import a float32 model instead")
     if dtype == "float16" and not halves:
-        passes += [_ClipByConstants(), relax.transform.ToMixedPrecision("float32")]
+        passes += [rewrites.ClipByConstants(), relax.transform.ToMixedPrecision("float32")]
     if not passes:
         return network
     try:
@@ -99,27 +99,3 @@ def convert(network: Network, *, layout: str | None = None, dtype: str | None = 
         layout=new_layout,
         source={**network.source, "layout": new_layout, "dtype": dtype},
     )
-
-
-@mutator
-class _Clipper(PyExprMutator):
-    def visit_call_(self, call: Any) -> Any:
-        call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.clip":
-            return call
-        value, low, high = call.args
-        dtype = str(value.ty.dtype)
-        value = self.builder_.emit(relax.op.maximum(value, relax.const(low.value, dtype)))
-        return relax.op.minimum(value, relax.const(high.value, dtype))
-
-
-@tvm.transform.module_pass(opt_level=0, name="ClipByConstants")
-class _ClipByConstants:
-    """Writes clip as maximum and minimum: TVM's mixed precision takes its limits for tensors."""
-
-    def transform_module(self, module: Any, _: Any) -> Any:
-        clipper = _Clipper(module)
-        for variable, function in module.functions.items():
-            if isinstance(function, relax.Function):
-                clipper.builder_.update_func(variable, clipper.visit_expr(function))
-        return clipper.builder_.get()

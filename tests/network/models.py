@@ -81,6 +81,19 @@ def ocr(kind: str) -> Path:
     return Path(spec.origin).parent / "models" / name
 
 
+def logits(path: Path) -> onnx.ModelProto:
+    """Return a model without the softmax or sigmoid it ends with."""
+    net = onnx.load(path)
+    nodes = {output: node for node in net.graph.node for output in node.output}
+    last = nodes[net.graph.output[0].name]
+    while last.op_type == "Identity":
+        last = nodes[last.input[0]]
+    assert last.op_type in ("Softmax", "Sigmoid")
+    net.graph.output[0].name = last.input[0]
+    net.graph.output[0].type.tensor_type.ClearField("shape")
+    return net
+
+
 def light(name: str, seed: int = 0) -> onnx.ModelProto:
     """Return a network that comes with the onnx package, with random weights, and without softmax.
 

@@ -378,3 +378,35 @@ def test_import_is_quiet():
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_small_real_networks(name):
     check(from_onnx(models.light(name)), tolerance=5e-5)
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Max", "Min"])
+def test_operators_of_many_inputs_stack_nothing(kind):
+    nodes = [helper.make_node(kind, ["a", "b", "c"], ["y"])]
+    values = [models.value("a", [2, 3]), models.value("b", [2, 3]), models.value("c", [3])]
+    net = from_onnx(models.model(nodes, values, [models.value("y", [2, 3])]))
+    assert "stack" not in net.module.script()
+    check(net)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["resnet50", "inception_v1", "inception_v2", "densenet121", "bvlc_alexnet", "zfnet512"]
+)
+def test_real_networks(name):
+    check(from_onnx(models.light(name)), tolerance=5e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("det", (1, 3, 64, 64)), ("rec", (1, 3, 48, 64)), ("cls", (1, 3, 48, 192))]
+)
+def test_text_recognition_models(kind, shape):
+    check(from_onnx(models.logits(models.ocr(kind)), shapes={"x": shape}), tolerance=5e-5)
+
+
+def test_text_detector_as_the_main_job_binds_it():
+    net = from_onnx(models.ocr("det"), shapes={"x": (1, 3, 320, 320)})
+    assert net.name == "ch_PP-OCRv4_det_infer"
+    assert net.outputs[0].shape == (1, 1, 320, 320)
+    assert net.layout == "NCHW"
