@@ -138,11 +138,9 @@ class TuningSession:
 
     def trial_table(self) -> pd.DataFrame:
         """Return every trial of the run: latency or error, cost, schedule record."""
-        from autotune_nb.run import journal
-        from autotune_nb.view import tables
+        from autotune_nb.view import source, tables
 
-        events, _ = journal.read(self.directory.journal)
-        return tables.trial_table(events, self.manifest.tasks)
+        return tables.trial_table(source.events_of(self.directory), self.manifest.tasks)
 
     def listing(self, task: int) -> str:
         """Return the TensorIR of a task before any schedule, as readable TVMScript.
@@ -309,7 +307,7 @@ class TuningSession:
         """Return live widgets of the run for a notebook: tables, curve, controls."""
         from autotune_nb.view.widgets import View
 
-        return View(self.directory, start=self.resume)
+        return View(self.directory, start=self.tune)
 
     def snapshot(self) -> Snapshot:
         """Return the last state as static HTML and text: for where no live widget can be."""

@@ -225,7 +225,7 @@ class Pipeline:
         self._retire(outcomes)
         if self._paused:
             for worker in self._workers:
-                if worker.busy and worker.job[0] != "measure":
+                if not (worker.busy and worker.job[0] == "measure"):
                     worker.suspend()
             return
         if self._plan.exclusive:
@@ -246,10 +246,11 @@ class Pipeline:
             return
         if ready and not building:
             assert current is not None
-            self._searchers.suspend()
             self._measure_built([i for i in current.items if i.status == "built"])
             return
-        self._searchers.resume()
+        if not building:
+            for worker in self._workers:
+                worker.resume()
         if not ready:  # a round that waits to be measured lets no new build begin
             self._build_where_idle()
 
@@ -276,11 +277,17 @@ class Pipeline:
     def _measure_built(self, built: list[Item]) -> None:
         if self._plan.exclusive:
             if built and built[0].holder is not None:
+                self._quieten(built[0].holder)
                 self._measure(built[0].holder, built[0])
             return
         for worker in self._measurers:
             if not worker.busy and built:
                 self._measure(worker, built.pop(0))
+
+    def _quieten(self, measuring: Worker) -> None:
+        """Suspend every other worker: idle ones too, whose TVM threads spin for a while yet."""
+        for worker in self._workers:
+            (worker.resume if worker is measuring else worker.suspend)()
 
     def _measure(self, worker: Worker, item: Item) -> None:
         item.status = "measuring"
@@ -333,8 +340,6 @@ class Pipeline:
             if current.results:
                 self._searchers.learn(current)
             outcomes.append(Finished(round=current))
-
-    # -- small questions
 
     def _oldest(self, status: str) -> list[Item]:
         return [i for r in self._rounds for i in r.items if i.status == status]

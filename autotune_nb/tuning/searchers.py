@@ -80,15 +80,5 @@ class Searchers:
         at_work = {self._owner(task).number for task in tasks}
         return {task for task in self._owners if self._owner(task).number in at_work}
 
-    def suspend(self) -> None:
-        """Stop all searching until `resume`."""
-        for worker in self._workers:
-            worker.suspend()
-
-    def resume(self) -> None:
-        """Let searching go on."""
-        for worker in self._workers:
-            worker.resume()
-
     def _owner(self, task: int) -> Worker:
         return self._workers[self._owners[task]]
