@@ -14,6 +14,8 @@ from autotune_nb.network.constants import Array, detach_constants
 from autotune_nb.network.network import Network
 
 _LAYOUTS = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
+# TVM cannot compile transposed convolutions in any other layout, but would convert them too.
+_FIXED = {"relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
 _DTYPES = ("float32", "float16")
 
 
@@ -75,7 +77,8 @@ def convert(network: Network, *, layout: str | None = None, dtype: str | None = 
     if layout is not None and layout != network.layout:
         if not network.layout:
             raise NetworkError(f"{network.name}: has no images, so leave layout out")
-        passes.append(relax.transform.ConvertLayout({"relax.nn.conv2d": _LAYOUTS[layout]}))
+        wanted = {"relax.nn.conv2d": _LAYOUTS[layout], **_FIXED}
+        passes.append(relax.transform.ConvertLayout(wanted))
         new_layout = layout
     halves = {str(value.dtype) for value in network.params.values()} & {"float16"}
     if dtype == "float32" and halves:

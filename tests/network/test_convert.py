@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from autotune_nb.errors import NetworkError
 from autotune_nb.network import from_onnx
@@ -39,6 +41,34 @@ def test_both_at_once():
     assert relative_error(run_tvm(net, inputs), run_reference(net, inputs)) < 1e-2
 
 
+def test_transposed_convolutions_stay_channels_first():
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((4, 3, 3, 3)).astype("float32"),
+        "t": rng.standard_normal((4, 2, 2, 2)).astype("float32"),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("ConvTranspose", ["r", "t"], ["y"], strides=[2, 2]),
+    ]
+    model = models.model(
+        nodes, [models.value("x", [1, 3, 8, 8])], [models.value("y", [1, 2, 12, 12])], weights
+    )
+    net = from_onnx(model, layout="NHWC")
+    inputs = random_inputs(net.inputs)
+    assert relative_error(run_tvm(net, inputs), run_reference(net, inputs)) < 2e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["det", "rec", "cls"])
+def test_text_recognition_models_channels_last(kind):
+    shape = {"det": (1, 3, 64, 64), "rec": (1, 3, 48, 64), "cls": (1, 3, 48, 192)}[kind]
+    net = from_onnx(models.logits(models.ocr(kind)), shapes={"x": shape}, layout="NHWC")
+    inputs = random_inputs(net.inputs)
+    assert relative_error(run_tvm(net, inputs), run_reference(net, inputs)) < 5e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shufflenet", "resnet50", "inception_v2"])
 def test_real_networks_channels_last(name):
@@ -67,7 +97,7 @@ def test_bad_options(options, message):
 
 def test_layout_of_a_network_without_images():
     net = models.model(
-        [models.helper.make_node("Relu", ["x"], ["y"])],
+        [helper.make_node("Relu", ["x"], ["y"])],
         [models.value("x", [4])],
         [models.value("y", [4])],
     )
