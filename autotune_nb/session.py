@@ -50,6 +50,8 @@ class TuningSession:
         path: str | Path,
         network: Network,
         target: str | Mapping[str, Any] = "llvm",
+        *,
+        seed_from: Sequence[str | Path] = (),
         **options: Any,
     ) -> TuningSession:
         """Extract a network's tasks and make a run directory for them; nothing is tuned yet.
@@ -61,8 +63,9 @@ class TuningSession:
         network
             What to tune.
         target
-            ``llvm`` for this machine's CPU, ``cuda`` or ``cuda:1`` for its GPUs, or a TVM target
-            configuration.
+            ``llvm`` for this machine's CPU, ``cuda`` or ``cuda:1`` for GPUs, or a TVM configuration.
+        seed_from
+            Runs, or directories of runs, whose records of equal workloads the search starts from.
         **options
             Fields of `autotune_nb.run.manifest.Options`, such as ``batch_size`` or ``seed``.
 
@@ -77,7 +80,7 @@ class TuningSession:
         """
         from autotune_nb.tuning.create import create
 
-        create(path, network, target, Options.checked(**options))
+        create(path, network, target, Options.checked(**options), seed_from)
         return cls(path)
 
     @classmethod

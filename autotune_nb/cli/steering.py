@@ -48,6 +48,13 @@ def add_verbs(verbs: Verbs) -> None:
     verb.add_argument("--seed", type=int, default=0, help="seed of the weights and of the search")
     verb.add_argument("--batch-trials", type=int, metavar="N", help="trials of one round")
     verb.add_argument("--workers", type=int, metavar="N", help="build processes")
+    verb.add_argument(
+        "--seed-from",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="start from the records of a run, or of all runs in a directory; repeatable",
+    )
     _add_detach(verb)
 
     verb = add_verb(verbs, "resume", _resume, "go on tuning a run, or end its pause")
@@ -88,6 +95,7 @@ def _tune(options: argparse.Namespace) -> int:
         path,
         _model(options) if is_model else _zoo(options),
         options.target,
+        seed_from=options.seed_from,
         seed=options.seed,
         **{k: v for k, v in extra.items() if v is not None},
     )

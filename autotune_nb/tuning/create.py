@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune_nb.network import store
 from autotune_nb.network.network import Network
-from autotune_nb.run import database, directory
+from autotune_nb.run import database, directory, seeds
 from autotune_nb.run.manifest import Manifest, Options
 from autotune_nb.tuning import target as targets
 from autotune_nb.tuning.extract import extract
@@ -20,9 +20,16 @@ LISTINGS = "tasks"
 
 
 def create(
-    path: str | Path, network: Network, target: str | Mapping[str, Any], options: Options
+    path: str | Path,
+    network: Network,
+    target: str | Mapping[str, Any],
+    options: Options,
+    seed_from: Sequence[str | Path] = (),
 ) -> None:
     """Make a run directory for a network on a target; nothing is tuned yet.
+
+    Records of equal workloads in `seed_from` (runs, or directories of runs) are what its search
+    starts from.
 
     The manifest is written last: a directory without one is no run, so a creation that is
     interrupted leaves nothing that looks like one.
@@ -30,12 +37,14 @@ def create(
     Raises
     ------
     RunError
-        If there is something at `path` already.
+        If there is something at `path` already, or `seed_from` holds no run for this target.
     TargetError, NetworkError
         If the target does not exist here, or there is nothing to tune.
     """
     resolved = targets.resolve(target)
     extraction = extract(network, resolved)
+    config = json.loads(str(resolved))
+    seed_records = seeds.collect(seed_from, extraction.tasks, config)
     run = directory.prepare(path)
     store.save(network, run / "network")
     listings = run / "network" / LISTINGS
@@ -43,6 +52,7 @@ def create(
     for task, text in zip(extraction.tasks, extraction.listings, strict=True):
         (listings / f"{task.id}.py").write_text(text + "\n")
     database.append_workloads(run, extraction.workloads)
+    seeds.write(run, seed_records)
     device = targets.device(target)
     Manifest(
         name=network.name,
@@ -54,7 +64,7 @@ def create(
             "outputs": [str(spec) for spec in network.outputs],
             "parameter_count": network.parameter_count,
         },
-        target=json.loads(str(resolved)),
+        target=config,
         device=device,
         device_name=targets.device_name(resolved, int(device.partition(":")[2] or 0)),
         versions=versions(),

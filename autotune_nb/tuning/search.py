@@ -12,6 +12,7 @@ import dataclasses
 import json
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 
-from autotune_nb.run import database
+from autotune_nb.run import database, seeds
 from autotune_nb.tuning import fallback
 from autotune_nb.tuning.cost_model import GroupedCostModel
 from autotune_nb.tuning.messages import Candidate, SearchOptions
 
 _MAX_ROUNDS = 2**30  # to TVM: the budget is ours to watch
 _TRIES = 4
+_SEEDS_MEASURED = 8  # the best seeds of a task, measured before they count
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class _Task:
     seen: set[str]
     context: Any = None
     proposed: dict[str, Any] = dataclasses.field(default_factory=dict)
-    by_rule: list[Any] = dataclasses.field(default_factory=list)
+    first: list[Any] = dataclasses.field(default_factory=list)
     population: int = 0
 
 
@@ -56,12 +58,13 @@ class _Searcher:
         self._earlier: dict[int, list[database.StoredRecord]] = {}
         for stored in database.read_records(self.directory)[0]:
             self._earlier.setdefault(stored.task, []).append(stored)
+        self._seeds = seeds.read(self.directory)
 
     def propose(self, index: int, count: int) -> list[Candidate]:
         task = self._task(index)
         fresh: list[Candidate] = []
-        while task.by_rule and len(fresh) < count:
-            candidate = task.by_rule.pop(0)
+        while task.first and len(fresh) < count:
+            candidate = task.first.pop(0)
             key = _key(candidate.sch.mod)
             if key not in task.seen:
                 fresh.append(self._take(task, key, candidate))
@@ -111,12 +114,13 @@ class _Searcher:
             self.tasks[index] = task
             self._open(task)
             self._recall(task)
-            task.by_rule = [
+            task.first = [
                 ms.MeasureCandidate(
                     schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
                 )
                 for schedule in fallback.candidates(workload.mod, self.target)
             ]
+            task.first += self._learn_from_seeds(task)
         return self.tasks[index]
 
     def _open(self, task: _Task) -> None:
@@ -145,22 +149,38 @@ class _Searcher:
 
     def _recall(self, task: _Task) -> None:
         """Take over what earlier sessions measured of a task."""
-        candidates, times = [], []
-        for stored in self._earlier.pop(task.index, ()):
+        replayed = self._replay(task, self._earlier.pop(task.index, ()))
+        for record, candidate, times in replayed:
+            task.seen.add(_key(candidate.sch.mod))
+            if times:
+                self.database.commit_tuning_record(record)
+        self._teach(task, replayed)
+
+    def _learn_from_seeds(self, task: _Task) -> list[Any]:
+        """Let the cost model learn from other runs' records; return the best, to be measured."""
+        replayed = self._replay(task, self._seeds.pop(task.index, ()))
+        self._teach(task, replayed)
+        good = [candidate for _, candidate, times in replayed if times]
+        return good[:_SEEDS_MEASURED]
+
+    def _replay(
+        self, task: _Task, stored: Iterable[database.StoredRecord]
+    ) -> list[tuple[Any, Any, list[float]]]:
+        replayed = []
+        for item in stored:
             try:
-                record = ms.database.TuningRecord.from_json(
-                    json.loads(stored.line)[1], task.workload
-                )
+                record = ms.database.TuningRecord.from_json(json.loads(item.line)[1], task.workload)
                 candidate = record.as_measure_candidate()
             except Exception:  # noqa: S112  a schedule that cannot be replayed teaches nothing
                 continue
-            task.seen.add(_key(candidate.sch.mod))
-            candidates.append(candidate)
-            times.append([stored.latency_s] if stored.latency_s is not None else [])
-            if stored.latency_s is not None:
-                self.database.commit_tuning_record(record)
-        if candidates:
-            self.model.add(task.context, candidates, times)
+            times = [] if item.latency_s is None else [item.latency_s]
+            replayed.append((record, candidate, times))
+        return replayed
+
+    def _teach(self, task: _Task, replayed: list[tuple[Any, Any, list[float]]]) -> None:
+        if replayed:
+            candidates = [candidate for _, candidate, _ in replayed]
+            self.model.add(task.context, candidates, [times for _, _, times in replayed])
 
     def _take(self, task: _Task, key: str, candidate: Any) -> Candidate:
         task.seen.add(key)
