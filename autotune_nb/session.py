@@ -63,7 +63,7 @@ class TuningSession:
         network
             What to tune.
         target
-            ``llvm`` for this machine's CPU, ``cuda`` or ``cuda:1`` for GPUs, or a TVM configuration.
+            ``llvm`` for this CPU, ``cuda`` or ``cuda:1`` for GPUs, or a TVM configuration.
         seed_from
             Runs, or directories of runs, whose records of equal workloads the search starts from.
         **options
