@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from autotune_nb import __version__
-from autotune_nb.cli import about, results, steering
+from autotune_nb.cli import about, exchange, results, steering
 from autotune_nb.errors import AutotuneError
 
 _DESCRIPTION = (
@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     about.add_verbs(verbs)
     steering.add_verbs(verbs)
     results.add_verbs(verbs)
+    exchange.add_verbs(verbs)
     return top
 
 
