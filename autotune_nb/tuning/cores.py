@@ -1,4 +1,4 @@
-"""How many cores this process may use; asked by the tuner's plan, CPU targets and the doctor."""
+"""The cores and memory this process may use: for the tuner's plan, CPU targets and the doctor."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ def available_cores() -> int:
     if len(limit) == 2 and limit[0].isdigit():
         count = min(count, math.ceil(int(limit[0]) / int(limit[1])))
     return max(count, 1)
+
+
+def total_memory() -> int | None:
+    """Return the bytes of this machine or of its container, whichever is less; None if unknown."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+    except OSError:
+        limit = ""
+    return min(total, int(limit)) if limit.isdigit() else total

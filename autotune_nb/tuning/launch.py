@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -19,9 +20,9 @@ from autotune_nb.errors import AutotuneError, RunError, RunLockedError, TuningFa
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
 from autotune_nb.tuning.clock import Clock
-from autotune_nb.tuning.cores import available_cores
+from autotune_nb.tuning.cores import available_cores, total_memory
 from autotune_nb.tuning.pipeline import Pipeline
-from autotune_nb.tuning.plan import make_plan
+from autotune_nb.tuning.plan import TVM_MODULES, Modules, make_plan
 from autotune_nb.tuning.preload import TARGET_VARIABLE
 from autotune_nb.tuning.process import Workers
 from autotune_nb.tuning.tuner import Tuner
@@ -115,21 +116,21 @@ def start(path: Path) -> int:
     raise TuningFailed(f"{path}: the tuner did not start within {_START_TIMEOUT_S:.0f} s")
 
 
-def serve(path: str) -> int:
+def serve(path: str, modules: Modules = TVM_MODULES) -> int:
     """Tune a run in this process; return an exit code: 0 done, 1 failed, 2 bad run."""
     try:
         with RunWriter(path) as writer:
-            outcome = _tune(writer)
+            outcome = _tune(writer, modules)
     except AutotuneError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 1 if outcome == "failed" else 0
 
 
-def _tune(writer: RunWriter) -> str:
+def _tune(writer: RunWriter, modules: Modules) -> str:
     manifest = writer.directory.manifest
     cores = available_cores()
-    plan = make_plan(manifest, cores)
+    plan = dataclasses.replace(make_plan(manifest, cores, total_memory()), modules=modules)
     clock = Clock(writer.state.used_s)
     writer.commit(
         [
@@ -153,7 +154,8 @@ def _tune(writer: RunWriter) -> str:
             # the workers are the parallelism; libraries in them must not start threads of their own
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
-        }
+        },
+        modules.preload,
     )
     scratch = writer.directory.path / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # of a tuner that was killed

@@ -19,7 +19,6 @@ from autotune_nb.tuning.process import Answer, Worker, Workers
 from autotune_nb.tuning.rounds import Finished, Item, Measured, Outcome, Round, Searched
 from autotune_nb.tuning.searchers import Searchers
 
-_JOBS = "autotune_nb.tuning.jobs"
 _ATTEMPTS = 3
 
 
@@ -58,7 +57,7 @@ class Pipeline:
         self._device = device
         self._scratch = None if plan.exclusive else scratch
         self._searchers = Searchers(workers, plan, directory=directory, target=target)
-        self._builders = workers.add("build", plan.builders)
+        self._builders = workers.add("build", plan.builders, memory_bytes=plan.memory_bytes)
         self._measurers = (
             self._builders if plan.exclusive else workers.add("measure", owns_device=True)
         )
@@ -266,7 +265,7 @@ class Pipeline:
             item.attempts += 1
             worker.submit(
                 ("build", item),
-                f"{_JOBS}:build",
+                f"{self._plan.modules.candidates}:build",
                 item.key,
                 item.source.module,
                 self._target,
@@ -299,7 +298,7 @@ class Pipeline:
         )
         worker.submit(
             ("measure", item),
-            f"{_JOBS}:measure",
+            f"{self._plan.modules.candidates}:measure",
             item.key,
             json.dumps(item.source.args_info),
             self._device,

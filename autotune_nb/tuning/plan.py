@@ -16,6 +16,29 @@ _GENERATIONS = 2
 # than all mutations; what is needed is some new blood beside the best that were measured.
 _FRESH_SHARE_CPU, _FRESH_SHARE_GPU = 0.5, 0.2
 _GIB = 2**30
+_LEAST_MEMORY_BYTES = 2 * _GIB  # a builder needs half a GiB, a candidate that needs more is no good
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Modules:
+    """Where the functions that workers run are found; a test of the tuner has others, without TVM.
+
+    Attributes
+    ----------
+    search
+        Module with ``open_run``, ``propose`` and ``learn``.
+    candidates
+        Module with ``build`` and ``measure``.
+    preload
+        Module that is imported once for all workers that are forked.
+    """
+
+    search: str = "autotune_nb.tuning.search"
+    candidates: str = "autotune_nb.tuning.jobs"
+    preload: str = "autotune_nb.tuning.preload"
+
+
+TVM_MODULES = Modules()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +60,10 @@ class Plan:
         Settings of the evolutionary search.
     recycle_bytes
         A builder that has grown beyond this is replaced when it holds nothing.
+    memory_bytes
+        A builder that takes more than this is killed in the middle of its job; None for no limit.
+    modules
+        Where the workers' jobs are found.
     """
 
     exclusive: bool
@@ -46,10 +73,12 @@ class Plan:
     owners: dict[int, int]
     search: SearchOptions
     recycle_bytes: int = _GIB
+    memory_bytes: int | None = None
+    modules: Modules = TVM_MODULES
 
 
-def make_plan(manifest: Manifest, cores: int) -> Plan:
-    """Return the plan for a run on a machine with this many cores for the tuner."""
+def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -> Plan:
+    """Return the plan for a run on a machine with this many cores and bytes for the tuner."""
     options = manifest.options
     exclusive = manifest.device.startswith("cpu")
     if exclusive:
@@ -64,6 +93,11 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
     searchers = max(1, min(searchers, len(manifest.tasks)))
     population = options.population or _POPULATION
     fresh = population * (_FRESH_SHARE_CPU if exclusive else _FRESH_SHARE_GPU)
+    limit = None
+    if memory_bytes is not None:
+        # sharing alone would leave too little for a build where there are many cores
+        share = max(_LEAST_MEMORY_BYTES, memory_bytes // (builders + searchers))
+        limit = min(share, memory_bytes * 4 // 5)
     return Plan(
         exclusive=exclusive,
         searchers=searchers,
@@ -77,6 +111,7 @@ def make_plan(manifest: Manifest, cores: int) -> Plan:
             batch_size=options.batch_size,
             seed=options.seed,
         ),
+        memory_bytes=limit,
     )
 
 

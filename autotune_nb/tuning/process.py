@@ -23,9 +23,11 @@ import psutil
 
 from autotune_nb.errors import TuningFailed
 from autotune_nb.tuning import worker_main
+from autotune_nb.tuning.plan import TVM_MODULES
 
-PRELOAD = "autotune_nb.tuning.preload"
 _MOST_IDLE_DEATHS = 20
+_WEIGH_S = 0.1
+_GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +56,9 @@ class Worker:
 
     _numbers = itertools.count()
 
-    def __init__(self, owner: Workers, role: str, context: Any) -> None:
+    def __init__(self, owner: Workers, role: str, context: Any, memory_bytes: int | None) -> None:
         self.role = role
+        self.most_bytes = memory_bytes
         self._context = context
         self.number = next(self._numbers)
         self.job: Any = None
@@ -135,7 +138,7 @@ class Worker:
         self._connection: Connection = ours
         self._process = self._context.Process(
             target=worker_main.main,
-            args=(theirs, self._owner.environment),
+            args=(theirs, self._owner.environment, self._owner.preload),
             daemon=True,
             name=f"autotune-nb-{self.role}-{self.number}",
         )
@@ -159,26 +162,38 @@ class Workers:
     ----------
     environment
         Variables set in the fork server and in every worker.
+    preload
+        Module that is imported once, by the fork server.
     """
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], preload: str = TVM_MODULES.preload) -> None:
         self.environment = environment
+        self.preload = preload
         self.answers: queue.SimpleQueue[tuple[Worker, int, bool, Any]] = queue.SimpleQueue()
         self._fork = multiprocessing.get_context("forkserver")
         self._spawn = multiprocessing.get_context("spawn")
         os.environ.update(environment)  # the fork server takes its preload's settings from here
-        self._fork.set_forkserver_preload([PRELOAD])
+        self._fork.set_forkserver_preload([preload])
         self._workers: list[Worker] = []
         self._idle_deaths = 0
+        self._weighed = 0.0
 
-    def add(self, role: str, count: int = 1, *, owns_device: bool = False) -> list[Worker]:
+    def add(
+        self,
+        role: str,
+        count: int = 1,
+        *,
+        owns_device: bool = False,
+        memory_bytes: int | None = None,
+    ) -> list[Worker]:
         """Start `count` workers with a role for their names.
 
         One that `owns_device` is started afresh instead of forked: loading TVM is enough for CUDA
-        to fail in every process that is forked afterwards, though not for compiling there.
+        to fail in every process that is forked afterwards, though not for compiling there. One
+        whose job takes more than `memory_bytes` is killed.
         """
         context = self._spawn if owns_device else self._fork
-        new = [Worker(self, role, context) for _ in range(count)]
+        new = [Worker(self, role, context, memory_bytes) for _ in range(count)]
         self._workers += new
         return new
 
@@ -188,7 +203,7 @@ class Workers:
     def wait(self, timeout_s: float) -> list[Answer]:
         """Return what has ended within `timeout_s`, at once if anything has.
 
-        Workers past their time-out are killed and restarted here.
+        Workers past their time-out or their memory are killed and restarted here.
         """
         answers: list[Answer] = []
         now = time.monotonic()
@@ -217,6 +232,30 @@ class Workers:
                     message=f"killed after {took:.1f} s",
                     duration_s=took,
                 )
+            )
+        return answers + self._weigh(now)
+
+    def _weigh(self, now: float) -> list[Answer]:
+        """Kill workers that have taken too much memory, before the whole machine suffers."""
+        if now - self._weighed < _WEIGH_S:
+            return []
+        self._weighed = now
+        answers: list[Answer] = []
+        for worker in self._workers:
+            most = worker.most_bytes
+            if most is None or worker.stopped or not worker.busy:
+                continue
+            taken = worker.memory_bytes()
+            if taken <= most:
+                continue
+            job, took = worker.job, now - worker.started
+            worker.restart()
+            message = (
+                f"killed because it took {taken / _GIB:.1f} GiB of memory; a build process may "
+                f"take {most / _GIB:.1f} GiB here, or more if there are fewer of them"
+            )
+            answers.append(
+                Answer(worker=worker, job=job, status="crash", message=message, duration_s=took)
             )
         return answers
 

@@ -11,7 +11,6 @@ from autotune_nb.tuning.plan import Plan
 from autotune_nb.tuning.process import Worker, Workers
 from autotune_nb.tuning.rounds import Round
 
-_SEARCH = "autotune_nb.tuning.search"
 _TIMEOUT_S = 600.0
 
 
@@ -31,6 +30,7 @@ class Searchers:
 
     def __init__(self, workers: Workers, plan: Plan, *, directory: str, target: str) -> None:
         self._owners = plan.owners
+        self._module = plan.modules.search
         self._opening = (directory, target, plan.search)
         self._workers = workers.add("search", plan.searchers)
         self._opened: dict[int, int] = {}
@@ -56,13 +56,13 @@ class Searchers:
             if self._opened.get(worker.number) != worker.generation:
                 self._opened[worker.number] = worker.generation
                 worker.submit(
-                    ("open", None), f"{_SEARCH}:open_run", *self._opening, timeout_s=_TIMEOUT_S
+                    ("open", None), f"{self._module}:open_run", *self._opening, timeout_s=_TIMEOUT_S
                 )
             elif self._waiting[worker.number]:
                 job = self._waiting[worker.number].popleft()
                 worker.submit(
                     (job.what, job.round),
-                    f"{_SEARCH}:{job.what}",
+                    f"{self._module}:{job.what}",
                     *job.arguments,
                     timeout_s=_TIMEOUT_S,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
@@ -13,24 +14,27 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 Job = Callable[..., Any]
-_PRELOAD = "autotune_nb.tuning.preload"
 
 
-def main(connection: Connection, environment: dict[str, str]) -> None:
+def main(connection: Connection, environment: dict[str, str], preload: str) -> None:
     """Serve jobs until the other end of the pipe is closed.
 
-    A job is ``(function, arguments)`` with the function as ``module:name``; the answer is
-    ``(True, value)`` or ``(False, message)``.
+    `preload` is the module to import first. A job is ``(function, arguments)`` with the function as
+    ``module:name``; the answer is ``(True, value)`` or ``(False, message)``.
     """
     os.environ.update(environment)
     _die_with_tuner(connection)
     # A Ctrl-C in the tuner's terminal reaches the whole group: the tuner decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    importlib.import_module(_PRELOAD)  # already there if a fork server forked this process
+    # a machine out of memory shall end this process, not the tuner or what else runs there
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("900")
+    importlib.import_module(preload)  # already there if a fork server forked this process
     jobs: dict[str, Job] = {}
     while True:
         try:
