@@ -19,7 +19,7 @@ from autotune_nb.tuning.process import Answer, Worker, Workers
 from autotune_nb.tuning.rounds import Finished, Item, Measured, Outcome, Round, Searched
 from autotune_nb.tuning.searchers import Searchers
 
-_ATTEMPTS = 3
+_LOSSES = 3
 
 
 class Pipeline:
@@ -145,6 +145,8 @@ class Pipeline:
 
     def _take(self, answer: Answer, outcomes: list[Outcome]) -> None:
         if answer.job is None:  # an idle worker died; what it held is found missing in _advance
+            for item in self._oldest("built"):
+                item.losses += item.holder is answer.worker
             return
         what, subject = answer.job
         if what == "propose":
@@ -262,7 +264,6 @@ class Pipeline:
                 worker.restart()
             item = queued.pop(0)
             item.status, item.holder, item.generation = "building", worker, worker.generation
-            item.attempts += 1
             worker.submit(
                 ("build", item),
                 f"{self._plan.modules.candidates}:build",
@@ -319,7 +320,7 @@ class Pipeline:
         return min(self._options.build_timeout_s, max(3.0, 4 * usual))
 
     def _requeue_lost(self, outcomes: list[Outcome]) -> None:
-        """Build again what a killed worker held, unless it keeps getting lost."""
+        """Build again what a dead worker held; what its job was is to blame, and has ended."""
         if not self._plan.exclusive:
             return
         for current in self._rounds:
@@ -327,10 +328,10 @@ class Pipeline:
                 if item.status != "built" or item.holder is None:
                     continue
                 if item.holder.generation != item.generation:
-                    if item.attempts < _ATTEMPTS:
+                    if item.losses < _LOSSES:
                         item.status = "queued"
                     else:
-                        lost = f"its worker died {item.attempts} times before it was measured"
+                        lost = f"its worker died idle {item.losses} times before it was measured"
                         self._end(item, [], outcomes, kind="measure_crash", error=lost)
 
     def _retire(self, outcomes: list[Outcome]) -> None:

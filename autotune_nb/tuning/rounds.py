@@ -17,7 +17,7 @@ class Item:
     status: str = "queued"  # then building, built, measuring, done
     holder: Worker | None = None
     generation: int = 0
-    attempts: int = 0
+    losses: int = 0  # how often its holder died while it had nothing to do
     build_s: float = 0.0
 
     @property

@@ -1,9 +1,9 @@
 """Jobs of the tuner's workers that need no TVM and behave, or not, as the run's stub.json says.
 
 ``stub.json`` maps a task's id, or ``default``, to its settings: ``space`` (how many candidates it
-has), ``search``, ``build`` and ``measure`` (how each of them behaves; candidate n takes entry n of a
-list), and the seconds each takes. A measurement that ends leaves a line in ``ledger.txt``: what the
-journal is held against.
+has), ``search``, ``build`` and ``measure`` (how each of them behaves; candidate n takes entry n of
+its list), and the seconds each takes. A measurement that ends leaves a line in ``ledger.txt``: what
+the journal is held against.
 """
 
 import ctypes
@@ -144,15 +144,12 @@ def behave(how):
         while True:
             eaten.append(bytes(bytearray(os.urandom(1 << 10)) * (1 << 14)))
             time.sleep(0.01)
-    if how == "strange":
-        return lambda: None  # cannot be sent to the tuner
     wrong = {
         "nan": [math.nan],
         "inf": [math.inf],
         "negative": [-1e-3],
         "zero": [0.0],
         "nothing": [],
-        "text": ["fast"],
         "far": [1e10],
     }
     return wrong.get(how)
