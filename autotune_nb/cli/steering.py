@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autotune_nb.cli.arguments import Verbs, add_budget, add_run, add_verb, print_json, shape
 from autotune_nb.errors import BudgetError, InputError, RunError
+from autotune_nb.run.directory import require_free
 from autotune_nb.run.lock import Holder
 from autotune_nb.run.records import Budget
 from autotune_nb.run.state import State
@@ -84,11 +85,7 @@ def _tune(options: argparse.Namespace) -> int:
     is_model = options.network.endswith(".onnx") or Path(options.network).is_file()
     stem = Path(options.network).stem if is_model else options.network.lower()
     path = Path(options.run or Path("runs") / stem)
-    if (path / "manifest.json").exists():
-        raise RunError(
-            f"{path}: holds a run already; continue it with 'autotune-nb resume {path}' or choose "
-            "another directory with --run"
-        )
+    require_free(path)
     doctor.require(doctor.check(options.target, quick=True, directory=path))
     extra = {"batch_size": options.batch_trials, "workers": options.workers}
     session = TuningSession.create(

@@ -70,6 +70,23 @@ class RunDirectory:
         return self._lock.holder()
 
 
+def require_free(path: str | Path) -> None:
+    """Raise RunError if `path` cannot be the place of a new run; change nothing."""
+    directory = Path(path)
+    try:
+        if (directory / MANIFEST_FILE).exists():
+            raise RunError(
+                f"{directory}: holds a run already; continue it with 'autotune-nb resume "
+                f"{directory}' or choose another directory"
+            )
+        if directory.exists() and not directory.is_dir():
+            raise RunError(f"{directory}: is a file; choose another path for the run")
+        if directory.exists() and any(directory.iterdir()):
+            raise RunError(f"{directory}: is not empty; choose another directory for the run")
+    except OSError as error:
+        raise _cannot_be_made(directory, error) from error
+
+
 def prepare(path: str | Path) -> Path:
     """Return `path` as the place of a new run: made if missing.
 
@@ -80,22 +97,20 @@ def prepare(path: str | Path) -> Path:
     """
     directory = Path(path)
     try:
-        if (directory / MANIFEST_FILE).exists():
-            raise RunError(
-                f"{directory}: holds a run already; continue it with 'autotune-nb resume "
-                f"{directory}' or choose another directory"
-            )
         directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise RunError(f"{directory}: is not empty; choose another directory for the run")
+        require_free(directory)
         claim_new(directory)  # of two that make a run here at once, one goes on
     except (FileExistsError, NotADirectoryError):
         raise RunError(f"{directory}: is a file; choose another path for the run") from None
     except OSError as error:
-        raise RunError(
-            f"{directory}: cannot be made ({error.strerror}); choose a directory you can write to"
-        ) from error
+        raise _cannot_be_made(directory, error) from error
     return directory
+
+
+def _cannot_be_made(directory: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{directory}: cannot be made ({error.strerror}); choose a directory you can write to"
+    )
 
 
 class RunWriter:
