@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from autotune_nb.errors import RunError
@@ -14,6 +15,7 @@ from autotune_nb.errors import RunError
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"})
 # Blocks that only move or prepare what another block computes.
 _HELPERS = ("root", "pad_temp")
+_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 _MAX_DEPTH = 400  # of nested expressions; deeper ones are no workload of a real network
 
 
@@ -32,6 +34,18 @@ class Workload:
         return "_".join(self.operators) or "copy"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of a workload before any schedule, and its loops with their extents, outermost first.
+
+    A loop is called what it iterates over in the block, or by its position; an extent that is no
+    constant is None.
+    """
+
+    name: str
+    loops: tuple[tuple[str, int | None], ...]
+
+
 def describe(line: str) -> Workload:
     """Read one line of ``database_workload.json``.
 
@@ -41,11 +55,7 @@ def describe(line: str) -> Workload:
         If it is none that this version can read.
     """
     try:
-        workload_hash, encoded = json.loads(line)
-        data = base64.b64decode(encoded, validate=True)
-        # a byte string of tvm-ffi: its length in eight bytes, then the text
-        size = int.from_bytes(data[:8], "little")
-        graph = _Graph(json.loads(data[8 : 8 + size])["nodes"])
+        workload_hash, graph = _graph(line)
         function = graph.first("tirx.PrimFunc")
         return Workload(
             workload_hash=str(workload_hash),
@@ -53,11 +63,38 @@ def describe(line: str) -> Workload:
             shapes=tuple(graph.buffer(p) for p in graph.items(function["params"])),
             flops=graph.operations(function["body"], 0),
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise RunError(
-            f"a workload of the database cannot be read ({type(error).__name__}: {error}); is it "
-            "one of TVM 0.27?"
-        ) from error
+    except _UNREADABLE as error:
+        raise _unreadable(error) from error
+
+
+def blocks(line: str) -> tuple[Block, ...]:
+    """Return the blocks of one line of ``database_workload.json``, in their order.
+
+    Raises
+    ------
+    RunError
+        If it is none that this version can read.
+    """
+    try:
+        _, graph = _graph(line)
+        return tuple(graph.blocks(graph.first("tirx.PrimFunc")["body"]))
+    except _UNREADABLE as error:
+        raise _unreadable(error) from error
+
+
+def _graph(line: str) -> tuple[Any, _Graph]:
+    workload_hash, encoded = json.loads(line)
+    data = base64.b64decode(encoded, validate=True)
+    # a byte string of tvm-ffi: its length in eight bytes, then the text
+    size = int.from_bytes(data[:8], "little")
+    return workload_hash, _Graph(json.loads(data[8 : 8 + size])["nodes"])
+
+
+def _unreadable(error: Exception) -> RunError:
+    return RunError(
+        f"a workload of the database cannot be read ({type(error).__name__}: {error}); is it one "
+        "of TVM 0.27?"
+    )
 
 
 class _Graph:
@@ -103,6 +140,43 @@ class _Graph:
             if node["type"] == "s_tir.SBlock"
         ]
         return [name.removeprefix("T_") for name in names if name not in _HELPERS]
+
+    def blocks(self, body: int) -> Iterator[Block]:
+        """Yield the blocks below a statement, the root left out."""
+        waiting: list[tuple[int, tuple[int | None, ...]]] = [(body, ())]
+        while waiting:
+            if len(waiting) > len(self._nodes):
+                raise ValueError("its statements lead in a circle")
+            index, extents = waiting.pop()
+            kind, data = self._nodes[index]["type"].rpartition(".")[2], self._nodes[index]["data"]
+            if kind == "For":
+                extent = self._value(data["extent"])
+                extents = (*extents, extent if isinstance(extent, int) else None)
+                waiting.append((data["body"], extents))
+            elif kind == "SeqStmt":
+                waiting += [(part, extents) for part in reversed(self.items(data["seq"]))]
+            elif kind == "SBlockRealize":
+                block = self._nodes[data["block"]]["data"]
+                name = str(self._value(block["name_hint"]))
+                if name == "root":
+                    waiting.append((block["body"], ()))
+                else:
+                    yield Block(
+                        name=name,
+                        loops=tuple(
+                            zip(self._iterators(block, len(extents)), extents, strict=True)
+                        ),
+                    )
+
+    def _iterators(self, block: dict[str, Any], loops: int) -> list[str]:
+        """Return what the loops of a block are called, outermost first."""
+        names = []
+        for index in self.items(block["iter_vars"]):
+            variable = self._nodes[self._nodes[index]["data"]["var"]]["data"]
+            names.append(str(self._value(variable["name"])).removeprefix("v_"))
+        if len(names) == loops == len(set(names)):
+            return names
+        return [str(number) for number in range(1, loops + 1)]
 
     def operations(self, index: int, depth: int) -> float:
         """Return the operations of a statement or expression and all below it."""

@@ -12,7 +12,7 @@ from autotune_nb.view.sanitise import clean, escape, pad, shorten, width
 from autotune_nb.view.text import to_ascii
 from autotune_nb.view.units import significant
 
-_ENOUGH = 24  # columns of a text that tell most apart
+_ENOUGH = 12  # columns of a text that tell most apart
 
 
 def cell(value: Any) -> str:
@@ -38,7 +38,7 @@ def _numeric(table: pd.DataFrame) -> list[bool]:
 
 
 def to_text(table: pd.DataFrame, columns: int = 100, *, ascii_only: bool = False) -> str:
-    """Return a table as text; the first column of text is cut so that lines fit into `columns`."""
+    """Return a table as text; the widest texts are cut so that lines fit into `columns`."""
     titles = [clean(str(column)) for column in table.columns]
     cells, right = _cells(table), _numeric(table)
     widths = [
@@ -46,10 +46,11 @@ def to_text(table: pd.DataFrame, columns: int = 100, *, ascii_only: bool = False
         for title, column in zip(titles, cells, strict=True)
     ]
     texts = [index for index, number in enumerate(right) if not number]
-    if texts:
-        first = texts[0]
-        room = columns - (sum(widths) + 2 * (len(widths) - 1) - widths[first])
-        widths[first] = min(widths[first], max(_ENOUGH, room))
+    while texts and sum(widths) + 2 * (len(widths) - 1) > columns:
+        widest = max(texts, key=lambda index: widths[index])
+        if widths[widest] <= _ENOUGH:
+            break
+        widths[widest] -= 1
     ruler = "-" * min(columns, sum(widths) + 2 * (len(widths) - 1))
 
     def line(row: list[str]) -> str:
