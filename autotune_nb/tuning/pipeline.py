@@ -164,6 +164,7 @@ class Pipeline:
         if answer.status == "done":
             candidates, subject.search_s = answer.value
             subject.items = [Item(round=subject, source=c) for c in candidates[: subject.count]]
+            self._searchers.found(subject)
             outcomes.append(Searched(round=subject))
         else:
             message = answer.message or answer.status

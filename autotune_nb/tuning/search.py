@@ -12,7 +12,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,13 @@ class _Task:
 class _Searcher:
     """Everything a search worker holds."""
 
-    def __init__(self, directory: str, target: str, options: SearchOptions) -> None:
+    def __init__(
+        self,
+        directory: str,
+        target: str,
+        options: SearchOptions,
+        found: Mapping[int, Sequence[str]],
+    ) -> None:
         logging.getLogger("tvm").setLevel(logging.ERROR)
         self.options = options
         self.directory = Path(directory)
@@ -59,6 +65,7 @@ class _Searcher:
         for stored in database.read_records(self.directory)[0]:
             self._earlier.setdefault(stored.task, []).append(stored)
         self._seeds = seeds.read(self.directory)
+        self._found = found
 
     def propose(self, index: int, count: int) -> list[Candidate]:
         task = self._task(index)
@@ -109,7 +116,10 @@ class _Searcher:
             workload = ms.database.Workload.from_json(json.loads(self._workloads[index]))
             workload = self.database.commit_workload(workload.mod)
             task = _Task(
-                index=index, workload=workload, seen=set(), population=self.options.population
+                index=index,
+                workload=workload,
+                seen=set(self._found.get(index, ())),
+                population=self.options.population,
             )
             self.tasks[index] = task
             self._open(task)
@@ -201,10 +211,15 @@ class _Searcher:
 _searcher: _Searcher | None = None
 
 
-def open_run(directory: str, target: str, options: SearchOptions) -> None:
-    """Make this process the search worker of a run."""
+def open_run(
+    directory: str, target: str, options: SearchOptions, found: Mapping[int, Sequence[str]]
+) -> None:
+    """Make this process the search worker of a run.
+
+    `found` holds, by task, the candidates that were found by an earlier worker of this session.
+    """
     global _searcher  # noqa: PLW0603  a worker process serves one run
-    _searcher = _Searcher(directory, target, options)
+    _searcher = _Searcher(directory, target, options, found)
 
 
 def propose(index: int, count: int) -> tuple[list[Candidate], float]:

@@ -25,7 +25,7 @@ class Searchers:
     """Queues of jobs for the search workers; the pipeline takes their answers.
 
     A worker that was restarted opens the run again before its next job, and then knows what the
-    database knows.
+    database knows, and what was found in this session: some of that is not measured yet.
     """
 
     def __init__(self, workers: Workers, plan: Plan, *, directory: str, target: str) -> None:
@@ -34,6 +34,7 @@ class Searchers:
         self._opening = (directory, target, plan.search)
         self._workers = workers.add("search", plan.searchers)
         self._opened: dict[int, int] = {}
+        self._found: dict[int, list[str]] = {}
         self._waiting: dict[int, collections.deque[_Job]] = {
             worker.number: collections.deque() for worker in self._workers
         }
@@ -42,6 +43,10 @@ class Searchers:
         """Ask for `count` candidates for a round."""
         job = _Job(what="propose", round=started, arguments=(started.task, count))
         self._waiting[self._owner(started.task).number].append(job)
+
+    def found(self, searched: Round) -> None:
+        """Take note of a round's candidates: no search may find them again."""
+        self._found.setdefault(searched.task, []).extend(item.key for item in searched.items)
 
     def learn(self, finished: Round) -> None:
         """Tell a round's results, before the next proposal, so that it can use them."""
@@ -55,8 +60,13 @@ class Searchers:
                 continue
             if self._opened.get(worker.number) != worker.generation:
                 self._opened[worker.number] = worker.generation
+                found = {t: k for t, k in self._found.items() if self._owner(t) is worker}
                 worker.submit(
-                    ("open", None), f"{self._module}:open_run", *self._opening, timeout_s=_TIMEOUT_S
+                    ("open", None),
+                    f"{self._module}:open_run",
+                    *self._opening,
+                    found,
+                    timeout_s=_TIMEOUT_S,
                 )
             elif self._waiting[worker.number]:
                 job = self._waiting[worker.number].popleft()

@@ -49,8 +49,9 @@ def settings_of(directory, task):
 # -- search
 
 
-def open_run(directory, target, options):
-    _run.update(directory=directory, target=json.loads(target), seen={}, asked=0)
+def open_run(directory, target, options, found):
+    seen = {task: {int(key[4:], 16) for key in keys} for task, keys in found.items()}
+    _run.update(directory=directory, target=json.loads(target), seen=seen, asked=0)
     for record in database.read_records(Path(directory))[0]:
         number = json.loads(record.line)[1][0][1]
         _run["seen"].setdefault(record.task, set()).add(number)
@@ -63,7 +64,7 @@ def propose(index, count):
     behave(settings["search"][_run["asked"] % len(settings["search"])])
     seen = _run["seen"].setdefault(index, set())
     found = []
-    number = len(seen)  # a gap below it, of trials that were lost, is found again later
+    number = 0
     while len(found) < count and number < settings["space"]:
         if number not in seen:
             seen.add(number)
