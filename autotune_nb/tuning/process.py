@@ -26,6 +26,7 @@ from autotune_nb.tuning import worker_main
 from autotune_nb.tuning.plan import TVM_MODULES
 
 _MOST_IDLE_DEATHS = 20
+_START_TRIES = 8
 _WEIGH_S = 0.1
 _GIB = 2**30
 
@@ -128,7 +129,8 @@ class Worker:
         self.job = self.deadline = None
         self.stopped = False
         self.generation += 1  # what its reader still delivers is of the past
-        self._signal(signal.SIGKILL)
+        if self._process.exitcode is None:  # else its number may be another process's by now
+            self._signal(signal.SIGKILL)
         self._process.join(timeout=5)
         self._connection.close()
 
@@ -136,13 +138,7 @@ class Worker:
         ours, theirs = multiprocessing.Pipe()
         self.job = self.deadline = None
         self._connection: Connection = ours
-        self._process = self._context.Process(
-            target=worker_main.main,
-            args=(theirs, self._owner.environment, self._owner.preload),
-            daemon=True,
-            name=f"autotune-nb-{self.role}-{self.number}",
-        )
-        self._process.start()
+        self._process = self._start(theirs)
         theirs.close()
         # One thread a worker reads its answers: a large answer of a worker that is suspended in the
         # middle of sending must not block the tuner, which alone can resume it.
@@ -150,9 +146,32 @@ class Worker:
             target=_read, args=(self, ours, self.generation, self._owner.answers), daemon=True
         ).start()
 
+    def _start(self, theirs: Connection) -> Any:
+        """Start the process; a fork server that died is replaced by the next attempt."""
+        for attempt in range(_START_TRIES):
+            process = self._context.Process(
+                target=worker_main.main,
+                args=(theirs, self._owner.environment, self._owner.preload),
+                daemon=True,
+                name=f"autotune-nb-{self.role}-{self.number}",
+            )
+            try:
+                process.start()
+            except (EOFError, OSError) as error:
+                if attempt == _START_TRIES - 1:
+                    raise TuningFailed(
+                        f"a {self.role} process cannot be started ({type(error).__name__}: "
+                        f"{error}); look into the run's tuner.log, and resume"
+                    ) from error
+                time.sleep(0.1 * attempt)
+            else:
+                return process
+        raise AssertionError
+
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        if self.pid:  # 0 would be everything in our process group
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 class Workers:
