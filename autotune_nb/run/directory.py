@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune_nb.errors import RunError, TuningFailed
-from autotune_nb.run import checkpoint, database, journal
+from autotune_nb.run import checkpoint, database, journal, requests
 from autotune_nb.run import events as ev
 from autotune_nb.run.lock import Holder, RunLock, claim_new
 from autotune_nb.run.manifest import FILE as MANIFEST_FILE
@@ -131,6 +131,8 @@ class RunWriter:
                 f"{path}: was imported and is read-only; tune the network in a new directory"
             )
         self._lock = RunLock(self.directory.path)
+        # asked of a tuner before this one, whatever the clock says: it may have been put back
+        self.earlier_requests = self._requests_so_far()
         self._lock.acquire()
         try:
             self.state = initial(self.directory.manifest.tasks)
@@ -147,6 +149,15 @@ class RunWriter:
         except BaseException:
             self._lock.release()
             raise
+
+    def _requests_so_far(self) -> frozenset[str]:
+        path = self.directory.requests
+        try:
+            return frozenset(request.id for request in requests.read(path)[0])
+        except OSError as error:
+            raise RunError(
+                f"{path}: cannot be read ({error.strerror}); check its permissions"
+            ) from error
 
     def commit(self, events: list[ev.Event], *, sync: bool = False) -> State:
         """Append events to the journal and return the state after them.

@@ -124,7 +124,8 @@ class TaskState:
         Finished rounds as (trials spent, best latency or None) after each: what the gradient
         scheduler learns from.
     state
-        ``waiting`` (no trial yet), ``tuning``, ``failed``, ``exhausted``.
+        ``waiting`` (no trial yet), ``tuning``, ``failed`` (until a tuner starts again) or
+        ``exhausted``.
     note
         Why the task was set aside.
     errors

@@ -253,6 +253,10 @@ class Draft:
     def _on_tuner_started(self, event: ev.TunerStarted) -> None:
         self._recent.clear()
         self._open.clear()
+        for index in range(len(self._base.tasks)):
+            task = self._task(index)
+            if task.state == "failed":  # the cause may be gone: it gets another round
+                task.state, task.note = "tuning" if task.trials else "waiting", ""
         self._changes.update(
             phase="starting",
             message="",

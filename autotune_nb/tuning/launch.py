@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -28,6 +29,9 @@ from autotune_nb.tuning.process import Workers
 from autotune_nb.tuning.tuner import Tuner
 
 _START_TIMEOUT_S = 30.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_RESERVE_BYTES = 64 << 10
+_COMMAND = ("-m", "autotune_nb.tuning")
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "xgboost-cpu", "autotune-nb")
 
 
@@ -89,7 +93,7 @@ def start(path: Path) -> int:
     offset = log.tell()
     with log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "autotune_nb.tuning", str(path.resolve())],
+            [sys.executable, *_COMMAND, str(path.resolve())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -118,16 +122,20 @@ def start(path: Path) -> int:
 
 def serve(path: str, modules: Modules = TVM_MODULES) -> int:
     """Tune a run in this process; return an exit code: 0 done, 1 failed, 2 bad run."""
+    heard: list[int] = []
+    for number in _SIGNALS:  # from the start: a run that is being mended is not cut off either
+        signal.signal(number, lambda n, _: heard.append(n))
     try:
         with RunWriter(path) as writer:
-            outcome = _tune(writer, modules)
+            outcome = _tune(writer, modules, heard)
     except AutotuneError as error:
-        sys.stderr.write(f"{error}\n")
+        with contextlib.suppress(OSError):  # the log may lie on the disk that is full
+            sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 1 if outcome == "failed" else 0
 
 
-def _tune(writer: RunWriter, modules: Modules) -> str:
+def _tune(writer: RunWriter, modules: Modules, heard: list[int]) -> str:
     manifest = writer.directory.manifest
     cores = available_cores()
     plan = dataclasses.replace(make_plan(manifest, cores, total_memory()), modules=modules)
@@ -158,9 +166,8 @@ def _tune(writer: RunWriter, modules: Modules) -> str:
         modules.preload,
     )
     scratch = writer.directory.path / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)  # of a tuner that was killed
-    scratch.mkdir()
     try:
+        _prepare(scratch)
         pipeline = Pipeline(
             workers,
             plan,
@@ -171,18 +178,35 @@ def _tune(writer: RunWriter, modules: Modules) -> str:
             scratch=str(scratch),
         )
         tuner = Tuner(writer, pipeline, clock)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _SIGNALS:
             signal.signal(number, lambda n, _: tuner.interrupt(signal.Signals(n).name))
+        for early in heard:
+            tuner.interrupt(signal.Signals(early).name)
         return tuner.run()
     except Exception as error:
+        shutil.rmtree(scratch, ignore_errors=True)  # a full disk has room for the reason then
+        known = isinstance(error, AutotuneError)
         stopped = ev.TunerStopped(
             time=time.time(),
             used_s=clock.used_s,
             outcome="failed",
-            reason=f"{type(error).__name__}: {error}",
+            reason=str(error) if known else f"{type(error).__name__}: {error}",
         )
-        writer.commit([stopped], sync=True)
+        with contextlib.suppress(AutotuneError):
+            writer.commit([stopped], sync=True)
         raise
     finally:
         workers.close()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _prepare(scratch: Path) -> None:
+    """Make the folder for exported candidates, and in it a file to be freed on a full disk."""
+    try:
+        shutil.rmtree(scratch, ignore_errors=True)  # of a tuner that was killed
+        scratch.mkdir()
+        (scratch / "reserve").write_bytes(bytes(_RESERVE_BYTES))
+    except OSError as error:
+        raise TuningFailed(
+            f"{scratch}: cannot be made ({error.strerror}); free some space and resume"
+        ) from error

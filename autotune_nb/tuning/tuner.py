@@ -21,8 +21,8 @@ from autotune_nb.tuning.pipeline import Pipeline
 from autotune_nb.tuning.rounds import Finished, Measured, Outcome, Searched
 
 _STEP_S = 0.2
-_SEARCH_TRIES = 2  # a search that crashes this often sets its task aside
-_HOPELESS_TRIALS = 96  # a run in which this many trials all failed is stopped
+_SEARCH_TRIES = 2  # a search that crashes this often in a row sets its task aside
+_HOPELESS_TRIALS = 96  # a run in which this many trials fail in a row is stopped
 
 
 class Tuner:
@@ -48,6 +48,8 @@ class Tuner:
         self._asked: set[str] = {r.id for r in writer.state.requests if r.done is not None}
         self._pending: list[rq.Request] = []
         self._search_errors: collections.Counter[int] = collections.Counter()
+        # failures since the last result, where a result could be expected
+        self._failing: list[Measured] = []
         self._stopping = ""
         self._outcome = ""
         self._synced = time.monotonic()
@@ -105,7 +107,7 @@ class Tuner:
             return True, self._set_budget(Budget(trials=request.trials, seconds=request.seconds))
         if request.wish == "focus":
             return True, self._set_focus(request.tasks)
-        if request.time < (self._writer.state.started or 0.0):
+        if request.id in self._writer.earlier_requests:
             return True, "it was meant for an earlier session"
         if request.wish == "pause":
             return self._pause(), ""
@@ -159,7 +161,7 @@ class Tuner:
         if state.budget.reached(state.trials, self._clock.used_s):
             self._end_if_quiet("finished", f"budget of {state.budget} spent")
             return
-        if state.trials >= _HOPELESS_TRIALS and state.failed_trials == state.trials:
+        if len(self._failing) >= _HOPELESS_TRIALS:
             self._end("failed", self._hopeless())
             return
         started = False
@@ -189,14 +191,14 @@ class Tuner:
             self._end("failed", self._hopeless())
 
     def _hopeless(self) -> str:
-        errors = [error for task in self._writer.state.tasks for error in task.errors]
-        if not errors:
+        failing = collections.Counter((m.error_kind, m.error) for m in self._failing)
+        if not failing:
             notes = [task.note for task in self._writer.state.tasks if task.note]
             return f"no task gave a candidate to measure; the first: {notes[0] if notes else '?'}"
-        worst = max(errors, key=lambda e: e.count)
+        (kind, message), _ = failing.most_common(1)[0]
         return (
-            f"all {self._writer.state.trials} trials failed, most often {worst.kind}: "
-            f"{worst.first_message}; run 'autotune-nb doctor'"
+            f"the last {len(self._failing)} trials all failed, most often {kind}: {message}; run "
+            "'autotune-nb doctor', and resume when the cause is gone"
         )
 
     def _end(self, outcome: str, reason: str) -> None:
@@ -230,6 +232,7 @@ class Tuner:
             )
         )
         if current.items or current.count == 0:
+            self._search_errors.pop(current.task, None)
             return
         task = self._writer.state.tasks[current.task]
         if outcome.error:
@@ -239,7 +242,7 @@ class Tuner:
         self._note(
             ev.TaskSetAside(
                 task=current.task,
-                state="failed" if task.best_latency_s is None else "exhausted",
+                state="failed" if outcome.error or task.best_latency_s is None else "exhausted",
                 reason=outcome.error or "the search finds no candidate that is new",
                 **self._when(),
             )
@@ -248,6 +251,11 @@ class Tuner:
     def _journal_trial(self, outcome: Measured) -> None:
         source, current = outcome.item.source, outcome.item.round
         times = [float(f"{t:.6g}") for t in outcome.latencies_s]
+        state = self._writer.state
+        if times:
+            self._failing.clear()
+        elif state.failed_trials == state.trials or state.tasks[current.task].best_latency_s:
+            self._failing.append(outcome)
         line = database.record_line(
             current.task, source.trace, times, source.target, source.args_info
         )
