@@ -14,12 +14,20 @@ from autotune_nb.view.plots.convergence import (
     task_convergence_data,
 )
 from autotune_nb.view.plots.future import forecast, forecast_data
+from autotune_nb.view.plots.measured import (
+    estimated_against_measured,
+    estimated_against_measured_data,
+    operator_profile,
+    operator_profile_data,
+)
+from autotune_nb.view.plots.roofline import roofline, roofline_data
 from autotune_nb.view.plots.tasks import (
     latency_share,
     latency_share_data,
     trials_per_task,
     trials_per_task_data,
 )
+from autotune_nb.view.plots.timeline import timeline, timeline_data
 from autotune_nb.view.plots.trials import (
     allocation,
     allocation_data,
@@ -38,14 +46,22 @@ __all__ = [
     "compare_data",
     "convergence",
     "convergence_data",
+    "estimated_against_measured",
+    "estimated_against_measured_data",
     "failures",
     "failures_data",
     "forecast",
     "forecast_data",
     "latency_share",
     "latency_share_data",
+    "operator_profile",
+    "operator_profile_data",
+    "roofline",
+    "roofline_data",
     "task_convergence",
     "task_convergence_data",
+    "timeline",
+    "timeline_data",
     "totals_data",
     "trial_costs",
     "trial_costs_data",
