@@ -110,7 +110,7 @@ class Run:
 
         np.random.seed(seed)  # XGBModel's guesses before it is trained
         # the class, and not the functions around it, since several searches live in this process
-        self._searcher = search._Searcher(directory, target, setting.options(batch_size, seed))
+        self._searcher = search._Searcher(directory, target, setting.options(batch_size, seed), {})
         if setting.upstream_model:
             self._searcher.model = UpstreamModel()  # type: ignore[assignment]
         self._task = task

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from typing import Any
 
 import psutil
@@ -15,8 +14,9 @@ from autotune_nb.tuning.process import Worker, Workers
 
 _JOBS = "autotune_nb.tuning.jobs"
 _BUILD_TIMEOUT_S, _MEASURE_TIMEOUT_S = 20.0, 10.0
-_MIN_REPEAT_MS = 20  # three times, and the least of them: other processes only make it longer
-_REPEATS = 3
+# Many short repeats, and the least of them: other processes can only make a repeat longer, and some
+# of the short ones they do not reach.
+_MIN_REPEAT_MS, _REPEATS = 5, 12
 
 
 class Builders:
@@ -60,14 +60,14 @@ class Builders:
         return results, build_s, measure_s
 
     def time_again(self, candidates: list[Candidate], turns: int) -> dict[str, float]:
-        """Return the seconds of each candidate: the median of its best of three in each turn."""
+        """Return the least seconds of each candidate in all turns."""
         times: dict[str, list[float]] = {c.key: [] for c in candidates}
         for _ in range(turns):
             holders, _ = self._build(candidates)
             for candidate in candidates:
                 found, _ = self._measure(holders, candidate, None)
                 times[candidate.key] += [min(found)] if found else []
-        return {key: statistics.median(t) if t else float("inf") for key, t in times.items()}
+        return {key: min(t, default=float("inf")) for key, t in times.items()}
 
     def _build(self, candidates: list[Candidate]) -> tuple[dict[str, Worker], float]:
         """Build; return who holds each candidate, and the seconds of builds that were killed."""

@@ -4,7 +4,8 @@ TVM's own ``XGBModel`` trains for up to 10,000 rounds until its error on the tra
 falling, in Python callbacks: seconds a round of tuning, on cores that have candidates to build.
 This one has the same features, the same target (best time over time, summed over a candidate's
 stores) and the same loss, trains a fixed number of shallow rounds with histograms, and only when a
-tenth of the data is new. It begins to predict after two batches instead of 100 trials.
+tenth of the data is new. It begins to predict after two batches instead of 100 trials. Each round
+is a small forest on samples of the data: few and noisy as these are, single trees fit the noise.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ _PARAMETERS = {
     "min_child_weight": 0,
     "tree_method": "hist",
     "max_bin": 64,
+    # In four recorded runs, two on a CPU and two on a GPU, the quarter that it likes best of the next
+    # batch scores 2 to 4 % higher than with one tree on all data, for three times the training.
+    "num_parallel_tree": 3,
+    "subsample": 0.7,
+    "colsample_bynode": 0.3,
     "nthread": 1,
 }
 
