@@ -298,10 +298,10 @@ class TuningSession:
             Any of ``untuned``, ``fallback`` and ``onnxruntime``.
         """
         from autotune_nb.deploy.evaluate import evaluate_run
-        from autotune_nb.view.report import store_evaluation
+        from autotune_nb.run import evaluations
 
         result = evaluate_run(self.directory, library or self.compile(), baselines)
-        store_evaluation(self.directory, result.to_json())
+        evaluations.store(self.directory, result.to_json())
         return result
 
     # -- looking at it

@@ -14,7 +14,7 @@ import statistics
 
 from autotune_nb.run.manifest import Options
 from autotune_nb.tuning.messages import MeasureOptions
-from autotune_nb.tuning.plan import Plan
+from autotune_nb.tuning.plan import Plan, build_timeout_s
 from autotune_nb.tuning.process import Answer, Worker, Workers
 from autotune_nb.tuning.rounds import Finished, Item, Measured, Outcome, Round, Searched
 from autotune_nb.tuning.searchers import Searchers
@@ -64,7 +64,9 @@ class Pipeline:
         self._rounds: list[Round] = []
         self._best: dict[int, float] = {}
         self._paused = False
-        self._build_times: collections.deque[float] = collections.deque(maxlen=200)
+        self._build_times: dict[int, collections.deque[float]] = collections.defaultdict(
+            lambda: collections.deque(maxlen=64)
+        )
 
     @property
     def rounds(self) -> list[Round]:
@@ -155,6 +157,8 @@ class Pipeline:
             self._take_build(answer, subject, outcomes)
         elif what == "measure":
             self._take_measurement(answer, subject, outcomes)
+        elif what == "learn" and answer.status == "done":
+            self._searchers.share(answer.worker, subject, answer.value)
         elif what == "open" and answer.status != "done":
             for failed in self._searchers.not_opened(answer.worker):
                 self._take_proposal(answer, failed, outcomes)
@@ -175,7 +179,7 @@ class Pipeline:
         item.round.build_s += answer.duration_s
         if answer.status == "done":
             item.status = "built"
-            self._build_times.append(answer.duration_s)
+            self._build_times[item.round.task].append(answer.duration_s)
             return
         kind = {"error": "build", "timeout": "build_timeout", "crash": "build_crash"}
         self._end(item, [], outcomes, kind=kind[answer.status], error=answer.message)
@@ -272,7 +276,9 @@ class Pipeline:
                 item.source.module,
                 self._target,
                 self._scratch,
-                timeout_s=self._build_timeout(),
+                timeout_s=build_timeout_s(
+                    self._build_times[item.round.task], self._options.build_timeout_s
+                ),
             )
 
     def _measure_built(self, built: list[Item]) -> None:
@@ -308,17 +314,6 @@ class Pipeline:
             options,
             timeout_s=self._options.measure_timeout_s,
         )
-
-    def _build_timeout(self) -> float:
-        """Return the time-out of a build: learnt from the builds seen, within the run's option.
-
-        A candidate that takes LLVM many times as long as others is a huge unrolled loop nest,
-        which has never been a good one.
-        """
-        if len(self._build_times) < 32:
-            return self._options.build_timeout_s
-        usual = statistics.quantiles(self._build_times, n=20)[-1]
-        return min(self._options.build_timeout_s, max(3.0, 4 * usual))
 
     def _requeue_lost(self, outcomes: list[Outcome]) -> None:
         """Build again what a dead worker held; what its job was is to blame, and has ended."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
+from collections.abc import Collection
 
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.records import TaskInfo
@@ -113,6 +115,18 @@ def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -
         ),
         memory_bytes=limit,
     )
+
+
+def build_timeout_s(times: Collection[float], most_s: float) -> float:
+    """Return the time-out of a task's next build: learnt from its builds, at most `most_s`.
+
+    A candidate that takes many times as long as others is a huge unrolled loop nest, which has
+    hardly ever been a good one: the best of 18 tasks on a GPU took at most three times as long as
+    the median of their task.
+    """
+    if len(times) < 8:
+        return most_s
+    return min(most_s, max(3.0, 5 * statistics.median(times)))
 
 
 def _share_out(tasks: tuple[TaskInfo, ...], searchers: int) -> dict[int, int]:

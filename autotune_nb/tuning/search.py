@@ -22,7 +22,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from autotune_nb.run import database, seeds
 from autotune_nb.tuning import fallback
-from autotune_nb.tuning.cost_model import GroupedCostModel
+from autotune_nb.tuning.cost_model import GroupedCostModel, Lesson
 from autotune_nb.tuning.messages import Candidate, SearchOptions
 
 _MAX_ROUNDS = 2**30  # to TVM: the budget is ours to watch
@@ -96,11 +96,11 @@ class _Searcher:
                 break
         return fresh
 
-    def learn(self, index: int, results: list[tuple[str, list[float]]]) -> None:
+    def learn(self, index: int, results: list[tuple[str, list[float]]]) -> Lesson | None:
         task = self.tasks[index]
         known = [(task.proposed.pop(key), times) for key, times in results if key in task.proposed]
         if not known:
-            return
+            return None
         candidates = [candidate for candidate, _ in known]
         for candidate, times in known:
             if times:
@@ -109,7 +109,7 @@ class _Searcher:
                         candidate.sch.trace, task.workload, times, self.target, candidate.args_info
                     )
                 )
-        self.model.add(task.context, candidates, [times for _, times in known])
+        return self.model.add(task.context, candidates, [times for _, times in known])
 
     def _task(self, index: int) -> _Task:
         if index not in self.tasks:
@@ -234,15 +234,20 @@ def propose(index: int, count: int) -> tuple[list[Candidate], float]:
     return found, time.perf_counter() - start
 
 
-def learn(index: int, results: list[tuple[str, list[float]]]) -> float:
+def learn(index: int, results: list[tuple[str, list[float]]]) -> bytes:
     """Take in results, as (candidate key, seconds of each repeat or [] if it failed).
 
-    Returns the seconds it took.
+    Returns what was learnt, for `hear` in other search workers; empty if nothing was.
     """
     assert _searcher is not None
-    start = time.perf_counter()
-    _searcher.learn(index, results)
-    return time.perf_counter() - start
+    lesson = _searcher.learn(index, results)
+    return b"" if lesson is None else lesson.to_bytes()
+
+
+def hear(lesson: bytes) -> None:
+    """Take in what another search worker learnt: features carry over from task to task."""
+    assert _searcher is not None
+    _searcher.model.hear(Lesson.from_bytes(lesson))
 
 
 def _key(module: Any) -> str:

@@ -53,6 +53,13 @@ class Searchers:
         job = _Job(what="learn", round=finished, arguments=(finished.task, finished.results))
         self._waiting[self._owner(finished.task).number].appendleft(job)
 
+    def share(self, learnt_by: Worker, finished: Round, lesson: bytes) -> None:
+        """Tell the other workers what one has learnt of a round."""
+        for worker in self._workers:
+            if worker is not learnt_by and lesson:
+                job = _Job(what="hear", round=finished, arguments=(lesson,))
+                self._waiting[worker.number].appendleft(job)
+
     def serve(self) -> None:
         """Give idle workers their next job."""
         for worker in self._workers:

@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from autotune_nb.errors import InputError
-from autotune_nb.run import lines
+from autotune_nb.run import evaluations, lines
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.state import State
@@ -25,7 +25,6 @@ from autotune_nb.view.summary import Summary, commands, summarise
 from autotune_nb.view.units import milliseconds, significant
 
 FORMATS = (".html", ".md", ".csv")
-_EVALUATION = "evaluation.json"
 _MAX_TASKS = 400  # rows of a report's task table; the CSV has them all
 
 _PAGE_STYLE = """<style>
@@ -92,7 +91,7 @@ def _gather(source: Source, evaluation: Mapping[str, Any] | None) -> _Run:
     state, manifest = directory.poll(), directory.manifest
     where = status(state, None if manifest.read_only else directory.holder())
     if evaluation is None:
-        evaluation = stored_evaluation(directory)
+        evaluation = evaluations.read(directory)
     return _Run(
         directory=directory,
         manifest=manifest,
@@ -100,21 +99,6 @@ def _gather(source: Source, evaluation: Mapping[str, Any] | None) -> _Run:
         summary=summarise(manifest, state, where, evaluation=evaluation, path=directory.path),
         evaluation=evaluation,
     )
-
-
-def store_evaluation(directory: RunDirectory, evaluation: Mapping[str, Any]) -> None:
-    """Keep an evaluation among the run's artifacts, for the reports that are made later."""
-    text = json.dumps(dict(evaluation), indent=1)
-    lines.replace(directory.artifacts / _EVALUATION, text.encode())
-
-
-def stored_evaluation(directory: RunDirectory) -> Mapping[str, Any] | None:
-    """Return the evaluation among the run's artifacts; None if there is none that can be read."""
-    try:
-        value = json.loads((directory.path / "artifacts" / _EVALUATION).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) and "correct" in value else None
 
 
 def _figures(run: _Run) -> list[go.Figure]:

@@ -10,7 +10,7 @@ from autotune_nb.run import requests as rq
 from autotune_nb.run.directory import RunWriter
 from autotune_nb.tuning.clock import Clock
 from autotune_nb.tuning.pipeline import Pipeline
-from autotune_nb.tuning.plan import make_plan
+from autotune_nb.tuning.plan import build_timeout_s, make_plan
 from autotune_nb.tuning.preload import TARGET_VARIABLE
 from autotune_nb.tuning.process import Workers
 from autotune_nb.tuning.tuner import Tuner
@@ -78,3 +78,10 @@ def test_events_of_a_trial_carry_its_cost(session):
     assert all(t.build_s > 0 and t.measure_s > 0 and t.device == "cpu" for t in trials)
     finished = [e for e in events if isinstance(e, ev.RoundFinished)]
     assert sum(e.trials for e in finished) == 8
+
+
+def test_build_time_outs_are_learnt():
+    assert build_timeout_s([0.1] * 7, 20.0) == 20.0
+    assert build_timeout_s([0.1] * 8, 20.0) == 3.0
+    assert build_timeout_s([2.0] * 8, 20.0) == 10.0
+    assert build_timeout_s([9.0] * 8, 20.0) == 20.0
