@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--run", required=True, help="run directory to make, or to go on with")
     parser.add_argument("--output", required=True, help="JSON file to write")
     parser.add_argument("--option", action="append", default=[], help="NAME=VALUE of the run")
+    parser.add_argument("--seed-from", action="append", default=[], help="run to start from")
     options = parser.parse_args()
 
     path = Path(options.run)
@@ -45,7 +46,11 @@ def main() -> int:
         chosen = dict(item.split("=") for item in options.option)
         net = at.network(options.network, layout=options.layout, dtype=options.dtype)
         session = at.TuningSession.create(
-            path, net, options.target, **{name: int(value) for name, value in chosen.items()}
+            path,
+            net,
+            options.target,
+            seed_from=options.seed_from,
+            **{name: int(value) for name, value in chosen.items()},
         )
     asked = time.perf_counter()
     session.tune(trials=options.trials, seconds=options.seconds)
