@@ -11,6 +11,7 @@ is a small forest on samples of the data: few and noisy as these are, single tre
 from __future__ import annotations
 
 import dataclasses
+import io
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,33 @@ _PARAMETERS = {
 }
 
 
-@dataclasses.dataclass(slots=True)
-class _Group:
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Lesson:
     """Measured candidates of one task: features of each, and its seconds (inf if it failed)."""
 
+    task: str
     features: list[Floats] = dataclasses.field(default_factory=list)
     times: list[float] = dataclasses.field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes that pass through a process without NumPy."""
+        file = io.BytesIO()
+        np.savez(
+            file,
+            task=np.array(self.task),
+            stores=np.concatenate(self.features) if self.features else np.zeros((0, 0), np.float32),
+            counts=np.array([len(features) for features in self.features], np.int64),
+            times=np.array(self.times),
+        )
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Lesson:
+        """Return what `to_bytes` was called on."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            ends = np.cumsum(arrays["counts"])
+            features = np.split(arrays["stores"], ends[:-1]) if len(ends) else []
+            return cls(task=str(arrays["task"]), features=features, times=arrays["times"].tolist())
 
 
 class GroupedCostModel:
@@ -59,7 +81,7 @@ class GroupedCostModel:
 
     def __init__(self, seed: int = 0) -> None:
         self._extractor = ms.feature_extractor.PerStoreFeature()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Lesson] = {}
         self._size = 0
         self._trained_size = 0
         self._booster: Any = None
@@ -71,8 +93,8 @@ class GroupedCostModel:
         """True once predictions come from data."""
         return self._booster is not None
 
-    def add(self, context: Any, candidates: list[Any], times: list[list[float]]) -> None:
-        """Learn from measured candidates of one task.
+    def add(self, context: Any, candidates: list[Any], times: list[list[float]]) -> Lesson:
+        """Learn from measured candidates of one task; return the same for other models.
 
         Parameters
         ----------
@@ -83,12 +105,20 @@ class GroupedCostModel:
         times
             Seconds of each repeat, by candidate; empty for one that failed.
         """
-        group = self._groups.setdefault(context.task_name, _Group())
+        lesson = Lesson(task=context.task_name)
         for features, measured in zip(self._features(context, candidates), times, strict=True):
             if len(features):
-                group.features.append(features)
-                group.times.append(float(np.median(measured)) if measured else np.inf)
-                self._size += 1
+                lesson.features.append(features)
+                lesson.times.append(float(np.median(measured)) if measured else np.inf)
+        self.hear(lesson)
+        return lesson
+
+    def hear(self, lesson: Lesson) -> None:
+        """Learn what another model was taught."""
+        group = self._groups.setdefault(lesson.task, Lesson(task=lesson.task))
+        group.features += lesson.features
+        group.times += lesson.times
+        self._size += len(lesson.times)
         if self._size >= max(_WARM_UP, self._trained_size * _GROWTH):
             self._train()
 
