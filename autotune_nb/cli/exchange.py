@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 
 from autotune_nb.cli.arguments import Verbs, add_run, add_verb, print_json
 from autotune_nb.errors import InputError
@@ -129,7 +130,9 @@ def _compare(options: argparse.Namespace) -> int:
     if options.json:
         print_json(comparison.to_json())
     else:
-        print(comparison.to_text(shutil.get_terminal_size((100, 24)).columns))
+        columns = shutil.get_terminal_size((100, 24)).columns
+        unicode = (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16")
+        print(comparison.to_text(columns, ascii_only=not unicode))
     return 0
 
 

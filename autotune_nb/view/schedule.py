@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pandas as pd
 
@@ -20,6 +21,7 @@ from autotune_nb.view.source import Source, directory_of
 from autotune_nb.view.trace import Decision, decisions
 from autotune_nb.view.units import milliseconds
 
+_TASK = re.compile(rb"\s*\[\s*(\d{1,9})\b")
 _COLUMNS = ("step", "block", "what", "choice")
 
 
@@ -123,7 +125,7 @@ def schedule(source: Source, task: int, count: int = 3) -> Schedules:
         raise InputError(f"task {task} does not exist; ids go from 0 to {len(tasks) - 1}")
     if count < 1:
         raise InputError(f"count={count}: cannot show so many schedules; pass a number from 1")
-    found = best_records(directory, count).get(task, [])
+    found = best_records(directory, task, count)
     if not found:
         raise InputError(f"task {task} has no tuning record yet; tune on, or choose another task")
     workloads = database.read_workloads(directory.path)
@@ -148,29 +150,49 @@ def summary(found: Sequence[Decision]) -> str:
     return "; ".join(parts)
 
 
-def best_records(directory: RunDirectory, count: int = 1) -> dict[int, list[StoredRecord]]:
-    """Return the best records of each task, the fastest first, each schedule once.
+def best_records(directory: RunDirectory, task: int, count: int = 1) -> list[StoredRecord]:
+    """Return the best records of a task, the fastest first, each schedule once.
 
     Of equal ones the first in the file comes first, as when a network is compiled.
     """
-    best: dict[int, list[StoredRecord]] = {}
-    path = directory.path / database.RECORD_FILE
-    if not path.exists():
-        return best
-    with path.open("rb") as file:
-        for part, _ in lines.chunks(file):
-            for record in map(database.parse_record, part):
-                if record is None or record.latency_s is None:
-                    continue
-                known = best.setdefault(record.task, [])
-                if len(known) == count and record.latency_s >= (known[-1].latency_s or 0.0):
-                    continue
-                if any(_trace(record) == _trace(other) for other in known):
-                    continue  # measured again, as in merged runs
-                known.append(record)
-                known.sort(key=lambda r: r.latency_s or 0.0)
-                del known[count:]
+    best: list[StoredRecord] = []
+    for raw in _record_lines(directory):
+        # parsing all of a long run's records would take minutes
+        found = _TASK.match(raw)
+        if found is None or int(found[1]) != task:
+            continue
+        record = database.parse_record(raw)
+        if record is None or record.latency_s is None:
+            continue
+        if len(best) == count and record.latency_s >= (best[-1].latency_s or 0.0):
+            continue
+        same = next((other for other in best if _trace(other) == _trace(record)), None)
+        if same is not None:  # measured again, as in merged runs
+            if record.latency_s >= (same.latency_s or 0.0):
+                continue
+            best.remove(same)
+        best.append(record)
+        best.sort(key=lambda r: r.latency_s or 0.0)
+        del best[count:]
     return best
+
+
+def find_records(directory: RunDirectory, digests: Collection[str]) -> dict[str, str]:
+    """Return the lines of these records by their digests, as far as they are there."""
+    found = {}
+    for raw in _record_lines(directory):
+        name = database.digest(raw)
+        if name in digests:
+            found[name] = raw.decode("utf-8", "replace")
+    return found
+
+
+def _record_lines(directory: RunDirectory) -> Iterator[bytes]:
+    path = directory.path / database.RECORD_FILE
+    if path.exists():
+        with path.open("rb") as file:
+            for part, _ in lines.chunks(file):
+                yield from part
 
 
 def _trace(record: StoredRecord) -> str:

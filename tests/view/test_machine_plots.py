@@ -192,12 +192,27 @@ def test_an_impossible_machine_is_refused(machine, peak):
         plots.roofline(machine.state, peak, 20)
 
 
+def with_records(story, traces):
+    """Give the tasks of a story these traces as their best records."""
+    texts = {
+        task: database.record_line(task, trace, [1e-3], {}, []) for task, trace in traces.items()
+    }
+    story.events = [
+        dataclasses.replace(e, record=database.digest(texts[e.task]))
+        if isinstance(e, ev.TrialDone) and e.task in texts
+        else e
+        for e in story.events
+    ]
+    return texts.values()
+
+
 def test_hover_tells_the_schedule(machine, run_of):
-    path = run_of(machine)
     trace = [[["GetSBlock", [], ["x", "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1"]],
               ["Split", ["l1", 4, 8], [], ["l2", "l3"]]], []]  # fmt: skip
-    database.append_record(path, database.record_line(0, trace, [1e-3], {}, []))
-    database.append_record(path, database.record_line(1, ["another TVM"], [1e-3], {}, []))
+    texts = with_records(machine, {0: trace, 1: ["another TVM"]})
+    path = run_of(machine)
+    for text in texts:
+        database.append_record(path, text)
     _, compute, memory = plots.roofline(path, 200, 20).data
     assert compute.hovertext[0].endswith("<br>tiles 4×8")
     assert memory.hovertext[0].endswith("of the total")
@@ -306,10 +321,12 @@ def test_a_profile_must_be_whole():
 def test_names_cannot_inject_markup(machine, run_of):
     evil = "<img src=x onerror=alert(1)>"
     machine.tasks = tuple(dataclasses.replace(t, name=evil) for t in machine.tasks)
-    path = run_of(machine)
     trace = [[["GetSBlock", [], [evil, "main"], ["b0"]], ["Tensorize", ["b0"], [f'"{evil}"'], []]],
              []]  # fmt: skip
-    database.append_record(path, database.record_line(0, trace, [1e-3], {}, []))
+    (text,) = with_records(machine, {0: trace})
+    path = run_of(machine)
+    database.append_record(path, text)
+    assert "tensorise" in plots.roofline(path, 200, 20).data[1].hovertext[0]
     for fig in (
         plots.timeline(path),
         plots.roofline(path, 200, 20),

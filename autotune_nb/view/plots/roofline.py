@@ -14,7 +14,7 @@ from autotune_nb.errors import InputError, RunError
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.view.plots.parts import label
 from autotune_nb.view.sanitise import escape
-from autotune_nb.view.schedule import best_records, summary
+from autotune_nb.view.schedule import find_records, summary
 from autotune_nb.view.source import Source, directory_of, state_of
 from autotune_nb.view.theme import BAD, GOOD, MUTED, Theme, figure
 from autotune_nb.view.trace import decisions
@@ -213,11 +213,12 @@ def _plans(source: Source) -> dict[int, str]:
     directory = directory_of(source)
     if directory is None:
         return {}
+    best = {t.best_record: t.info.id for t in state_of(source).tasks if t.best_record}
     found = {}
-    for task, records in best_records(directory).items():
+    for digest, line in find_records(directory, best).items():
         try:
-            text = escape(summary(decisions(records[0].line)))
+            text = escape(summary(decisions(line)))
         except RunError:  # of another TVM
             continue
-        found[task] = text.replace("; ", "<br>")
+        found[best[digest]] = text.replace("; ", "<br>")
     return found
