@@ -69,6 +69,18 @@ def read_workloads(directory: Path) -> list[str]:
     return [line.decode() for line in lines.read(directory / WORKLOAD_FILE)[0]]
 
 
+def workload_hashes(directory: Path) -> list[str]:
+    """Return TVM's structural hash of each workload; '' where a line is none."""
+    hashes = []
+    for line in lines.read(directory / WORKLOAD_FILE)[0]:
+        try:
+            name, _ = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            name = ""
+        hashes.append(str(name))
+    return hashes
+
+
 def read_records(directory: Path) -> tuple[list[StoredRecord], list[bytes]]:
     """Return the records, and the lines that are none."""
     records, bad = [], []

@@ -1,9 +1,11 @@
-"""The cores and memory this process may use: for the tuner's plan, CPU targets and the doctor."""
+"""This machine's processor, and the cores and memory this process may use of it."""
 
 from __future__ import annotations
 
 import math
 import os
+import platform
+import re
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -22,6 +24,20 @@ def available_cores() -> int:
     if len(limit) == 2 and limit[0].isdigit():
         count = min(count, math.ceil(int(limit[0]) / int(limit[1])))
     return max(count, 1)
+
+
+def cpuinfo() -> str:
+    """Return what Linux says about the processors; '' elsewhere."""
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+
+
+def cpu_name(info: str) -> str:
+    """Return the maker's name of the processor that `info` is about."""
+    match = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def total_memory() -> int | None:

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autotune_nb.errors import AutotuneError, RunError, RunLockedError, TuningFailed
+from autotune_nb.run import database
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
+from autotune_nb.tuning import cores
 from autotune_nb.tuning.clock import Clock
-from autotune_nb.tuning.cores import available_cores, total_memory
 from autotune_nb.tuning.pipeline import Pipeline
 from autotune_nb.tuning.plan import TVM_MODULES, Modules, make_plan
 from autotune_nb.tuning.preload import TARGET_VARIABLE
@@ -57,6 +58,27 @@ def check_versions(made_by: Mapping[str, str], path: Path) -> None:
             )
 
 
+def check_origin(run: RunDirectory) -> None:
+    """Raise RunError if a run's trials would not fit those it has.
+
+    That is so with another TVM, on another processor, or with workloads that are not the run's.
+    What such a run holds can still be read, plotted, compiled and exported.
+    """
+    manifest = run.manifest
+    check_versions(manifest.versions, run.path)
+    here = cores.cpu_name(cores.cpuinfo())
+    if manifest.device.startswith("cpu") and manifest.device_name not in ("", here):
+        raise RunError(
+            f"{run.path}: was measured on {manifest.device_name}, this machine has {here}: their "
+            "times cannot be compared; tune it there, or make a new run here from its records"
+        )
+    if database.workload_hashes(run.path) != [task.workload_hash for task in manifest.tasks]:
+        raise RunError(
+            f"{run.path / database.WORKLOAD_FILE}: holds other workloads than the tasks of this "
+            "run; restore it from a copy, or tune the network in a new directory"
+        )
+
+
 def start(path: Path) -> int:
     """Start a tuner for a run as a process of its own and return its process id.
 
@@ -67,7 +89,7 @@ def start(path: Path) -> int:
     RunLockedError
         If the run is being tuned already.
     RunError
-        If the run is read-only, or was made by another TVM.
+        If the run is read-only, or does not belong here: see `check_origin`.
     TuningFailed
         If the process ends before it holds the run.
     """
@@ -76,7 +98,7 @@ def start(path: Path) -> int:
         raise RunError(
             f"{path}: was imported and is read-only; tune the network in a new directory"
         )
-    check_versions(run.manifest.versions, path)
+    check_origin(run)
     holder = run.holder()
     if holder.alive:
         raise RunLockedError(
@@ -137,8 +159,9 @@ def serve(path: str, modules: Modules = TVM_MODULES) -> int:
 
 def _tune(writer: RunWriter, modules: Modules, heard: list[int]) -> str:
     manifest = writer.directory.manifest
-    cores = available_cores()
-    plan = dataclasses.replace(make_plan(manifest, cores, total_memory()), modules=modules)
+    count = cores.available_cores()
+    plan = make_plan(manifest, count, cores.total_memory())
+    plan = dataclasses.replace(plan, modules=modules)
     clock = Clock(writer.state.used_s)
     writer.commit(
         [
@@ -154,7 +177,7 @@ def _tune(writer: RunWriter, modules: Modules, heard: list[int]) -> str:
         sync=True,
     )
     target = json.dumps(manifest.target)
-    threads = manifest.target.get("num-cores", cores)
+    threads = manifest.target.get("num-cores", count)
     workers = Workers(
         {
             TARGET_VARIABLE: target,

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import platform
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm.target import Target, codegen
 
 from autotune_nb.errors import TargetError, near_matches
+from autotune_nb.tuning import cores
 from autotune_nb.tuning.cores import available_cores
 
 _CPU_NAMES = ("cpu", "llvm", "native")
@@ -95,8 +94,7 @@ def device_name(target: Target, index: int = 0) -> str:
 
 def cpu_name() -> str:
     """Return the maker's name of this machine's processor."""
-    match = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or platform.machine()
+    return cores.cpu_name(_cpuinfo())
 
 
 # -- reading what was asked for ------------------------------------------------------------------
@@ -238,10 +236,7 @@ def _lacking_features(mcpu: str, attributes: Any) -> list[str]:
 
 @functools.cache
 def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
+    return cores.cpuinfo()
 
 
 def _complete_gpu(config: dict[str, Any], index: int, measured_here: bool) -> Target:

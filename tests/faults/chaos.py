@@ -27,11 +27,11 @@ class Chaos:
     left: list = dataclasses.field(default_factory=list)
     slowest_stop_s: float = 0.0  # from a signal to the tuner's end
 
-    def torment(self, run, strikes, trials, seed, parts=PARTS, signals=ENDING, gap_s=(0.02, 0.5)):
-        """Strike `strikes` times while `run` is tuned to `trials`; return the last state."""
+    def torment(self, run, strikes, seed, parts=PARTS, signals=ENDING, gap_s=(0.02, 0.5)):
+        """Strike `strikes` times while `run` is tuned, let it end, and return the last state."""
         chance = random.Random(seed)
         done = 0
-        run.ask("budget", trials=trials)
+        run.ask("budget", trials=10_000_000)
         while True:
             process = run.start()
             self.sessions += 1
@@ -39,7 +39,10 @@ class Chaos:
             while done < strikes and process.poll() is None:
                 time.sleep(chance.uniform(*gap_s))
                 done += self._strike(process, chance.choice(parts), chance.choice(signals))
-            process.wait(120)
+            if process.poll() is None or done >= strikes:
+                run.ask("budget", trials=run.state.trials + 500)
+            if process.poll() is None:
+                process.wait(120)
             state = run.state
             assert state.trials >= before, "trials went back"
             if state.phase in ("finished", "failed"):

@@ -17,7 +17,7 @@ from autotune_nb.run import requests as rq
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.manifest import Manifest, Options
 from autotune_nb.run.records import TaskInfo
-from autotune_nb.tuning import launch
+from autotune_nb.tuning import cores, launch
 from tests.faults import stub_jobs
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def make(path, tasks=3, device="cpu", versions=None, options=None, **stub):
         network={"source": {}},
         target={"kind": "llvm", "num-cores": 2},
         device=device,
-        device_name="a stub",
+        device_name=cores.cpu_name(cores.cpuinfo()),
         versions=launch.versions() | (versions or {}),
         options=Options(**FAST | (options or {})),
         tasks=infos,
@@ -108,8 +108,12 @@ class StubRun:
         return [p for p in left if p.is_running()]
 
     @property
+    def directory(self):
+        return RunDirectory(self.path)
+
+    @property
     def state(self):
-        return RunDirectory(self.path).poll()
+        return self.directory.poll()
 
     @property
     def log(self):
@@ -119,16 +123,18 @@ class StubRun:
     def events(self, kind=ev.Event):
         return [e for e in journal.read(self.path / journal.FILE)[0] if isinstance(e, kind)]
 
-    def check(self, lost=0):
+    def check(self, lost=0, ahead=0):
         """Hold journal, records and ledger against each other.
 
-        At most `lost` measurements may have ended without being told to the tuner. Return how
-        many did.
+        At most `lost` measurements may have ended without being told to the tuner; return how many
+        did. At most `ahead` records may be there whose trials are not in the journal yet.
         """
         trials = self.events(ev.TrialDone)
         assert [t.trial for t in trials] == list(range(1, len(trials) + 1))
         records, bad = database.read_records(self.path)
         assert not bad
+        assert len(records) - len(trials) <= ahead
+        records = records[: len(trials)]
         assert [r.digest for r in records] == [t.record for t in trials]
         keys = [stub_jobs.key_of(r.task, json.loads(r.line)[1][0][1]) for r in records]
         twice = [key for key, count in collections.Counter(keys).items() if count > 1]

@@ -17,7 +17,7 @@ if __name__ == "__main__":
     from autotune_nb.tuning.plan import Modules
 
     if os.environ.get("STUB_MEMORY_BYTES"):
-        launch.total_memory = lambda: int(os.environ["STUB_MEMORY_BYTES"])
+        launch.cores.total_memory = lambda: int(os.environ["STUB_MEMORY_BYTES"])
     if os.environ.get("STUB_CLOCK_JUMPS_AFTER_S"):
         _jump_back()
     stub = "tests.faults.stub_jobs"
