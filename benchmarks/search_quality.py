@@ -200,7 +200,7 @@ def main() -> int:
             parser.error("this benchmark counts the time of a CPU target")
         tvm_setup.prepare(manifest.target)
         target = json.dumps(manifest.target)
-        builders = Builders(target, manifest.device)
+        builders = Builders(target)
         try:
             for seed, task in itertools.product(
                 map(int, options.seeds.split(",")), map(int, options.tasks.split(","))

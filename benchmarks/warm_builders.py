@@ -8,23 +8,20 @@ from typing import Any
 import psutil
 
 from autotune_nb.tuning.cores import available_cores
-from autotune_nb.tuning.messages import Candidate, MeasureOptions
+from autotune_nb.tuning.messages import Candidate
 from autotune_nb.tuning.preload import TARGET_VARIABLE
 from autotune_nb.tuning.process import Worker, Workers
 
 _JOBS = "autotune_nb.tuning.jobs"
 _BUILD_TIMEOUT_S, _MEASURE_TIMEOUT_S = 20.0, 10.0
-# Many short repeats, and the least of them: other processes can only make a repeat longer, and some
-# of the short ones they do not reach.
-_MIN_REPEAT_MS, _REPEATS = 5, 12
 
 
 class Builders:
     """Warm workers that build candidates side by side and then time them one by one."""
 
-    def __init__(self, target: str, device: str) -> None:
+    def __init__(self, target: str) -> None:
         cores = available_cores()
-        self._target, self._device = target, device
+        self._target = target
         self._workers = Workers(
             {
                 TARGET_VARIABLE: target,
@@ -106,12 +103,10 @@ class Builders:
             return [], 0.0
         worker.submit(
             candidate,
-            f"{_JOBS}:measure",
+            "patient_timing:measure",  # the workers look for modules where this one lies too
             candidate.key,
             json.dumps(candidate.args_info),
-            self._device,
-            None,
-            MeasureOptions(repeats=_REPEATS, min_repeat_ms=_MIN_REPEAT_MS, best_s=best_s),
+            best_s,
             timeout_s=_MEASURE_TIMEOUT_S,
         )
         answers: list[Any] = []
