@@ -23,9 +23,9 @@ from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
 from autotune_nb.tuning import cores
 from autotune_nb.tuning.clock import Clock
+from autotune_nb.tuning.messages import TARGET_VARIABLE
 from autotune_nb.tuning.pipeline import Pipeline
 from autotune_nb.tuning.plan import TVM_MODULES, Modules, make_plan
-from autotune_nb.tuning.preload import TARGET_VARIABLE
 from autotune_nb.tuning.process import Workers
 from autotune_nb.tuning.tuner import Tuner
 

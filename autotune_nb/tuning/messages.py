@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+# Environment variable with the target that the fork server prepares TVM for.
+TARGET_VARIABLE = "AUTOTUNE_NB_TARGET"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:

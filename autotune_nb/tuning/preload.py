@@ -9,8 +9,7 @@ import json
 import os
 
 from autotune_nb.tuning import tvm_setup
-
-TARGET_VARIABLE = "AUTOTUNE_NB_TARGET"
+from autotune_nb.tuning.messages import TARGET_VARIABLE
 
 if os.environ.get(TARGET_VARIABLE):
     tvm_setup.prepare(json.loads(os.environ[TARGET_VARIABLE]))

@@ -27,8 +27,11 @@ class Chaos:
     left: list = dataclasses.field(default_factory=list)
     slowest_stop_s: float = 0.0  # from a signal to the tuner's end
 
-    def torment(self, run, strikes, seed, parts=PARTS, signals=ENDING, gap_s=(0.02, 0.5)):
-        """Strike `strikes` times while `run` is tuned, let it end, and return the last state."""
+    def torment(self, run, strikes, seed, parts=PARTS, signals=ENDING, gap_s=(0.02, 0.5), more=500):
+        """Strike `strikes` times while `run` is tuned; then let it do some `more` trials and end.
+
+        Return the last state.
+        """
         chance = random.Random(seed)
         done = 0
         run.ask("budget", trials=10_000_000)
@@ -40,7 +43,7 @@ class Chaos:
                 time.sleep(chance.uniform(*gap_s))
                 done += self._strike(process, chance.choice(parts), chance.choice(signals))
             if process.poll() is None or done >= strikes:
-                run.ask("budget", trials=run.state.trials + 500)
+                run.ask("budget", trials=run.state.trials + more)
             if process.poll() is None:
                 process.wait(120)
             state = run.state

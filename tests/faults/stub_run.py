@@ -56,6 +56,7 @@ class StubRun:
     path: Path
     environment: dict = dataclasses.field(default_factory=dict)
     processes: list = dataclasses.field(default_factory=list)
+    command: tuple = COMMAND
 
     def tell(self, **stub):
         (self.path / "stub.json").write_text(json.dumps(stub))
@@ -69,7 +70,7 @@ class StubRun:
             self.ask("budget", trials=trials, **budget)
         log = (self.path / "tuner.log").open("ab")
         process = subprocess.Popen(
-            [sys.executable, *COMMAND, str(self.path)],
+            [sys.executable, *self.command, str(self.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
