@@ -6,10 +6,12 @@ import resource
 import signal
 import subprocess
 import time
+from unittest import mock
 
 import pytest
 
 from autotune_nb.errors import RunError
+from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
 from autotune_nb.tuning import launch
 from tests.faults.stub_run import gone, processes_of, wait_for
@@ -60,6 +62,36 @@ def test_a_disk_that_fills_up_stops_the_tuner_and_is_named(make, tmp_path):
         assert (state.phase, state.trials) == ("finished", full.trials + 200)
         run.check(lost=2)
         run.close()
+
+
+def test_there_is_room_for_the_reason_even_on_a_disk_with_no_byte_left(make, tmp_path, monkeypatch):
+    class Filler:
+        """Stands for a tuner: fills the disk, and the last page of the journal."""
+
+        def __init__(self, writer, pipeline, clock):
+            self.writer = writer
+
+        def interrupt(self, reason):
+            raise AssertionError(reason)
+
+        def run(self):
+            ballast = tmp_path / "disk" / "ballast"
+            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+            while True:
+                self.writer.commit([ev.PhaseChanged(time=1.0, used_s=0.0, phase="tuning")])
+
+    for name in ("Pipeline", "Workers"):
+        monkeypatch.setattr(launch, name, mock.MagicMock())
+    monkeypatch.setattr(launch, "Tuner", Filler)
+    monkeypatch.setattr(launch.signal, "signal", lambda *_: None)
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        run = make(disk / "run")
+        assert launch.serve(str(run.path)) == 1
+        assert run.state.phase == "failed"
+        assert "journal.jsonl: cannot be written to (No space left on device)" in run.state.message
+        assert not (run.path / "scratch").exists()
 
 
 def test_a_file_that_may_not_grow_stops_the_tuner_in_the_same_way(make):
