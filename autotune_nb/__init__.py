@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune_nb import doctor, errors
     from autotune_nb.network import from_onnx, from_torch, list_networks, network
+    from autotune_nb.run.imports import import_run
     from autotune_nb.session import TuningSession
     from autotune_nb.view import plots as plot
 
@@ -20,6 +21,7 @@ __all__ = [
     "errors",
     "from_onnx",
     "from_torch",
+    "import_run",
     "list_networks",
     "network",
     "plot",
@@ -33,6 +35,7 @@ _LAZY = {
     "errors": ("autotune_nb.errors", ""),
     "from_onnx": ("autotune_nb.network", "from_onnx"),
     "from_torch": ("autotune_nb.network", "from_torch"),
+    "import_run": ("autotune_nb.run.imports", "import_run"),
     "list_networks": ("autotune_nb.network", "list_networks"),
     # The package itself answers the call: whatever imports it binds its name here.
     "network": ("autotune_nb.network", ""),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autotune_nb.deploy.evaluate import Evaluation
     from autotune_nb.deploy.library import Library
     from autotune_nb.network.network import Network
+    from autotune_nb.view.schedule import Schedules
     from autotune_nb.view.snapshot import Snapshot
     from autotune_nb.view.widgets import View
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 class TuningSession:
     """A run, to look at and to steer; made by `create` or `open`.
 
-    The session holds no results: all it knows is in the run directory, which a tuner process
-    writes. Any number of sessions, in any process, may be open on one run.
+    All it knows is in the run directory; any number may be open on one run, in any process.
 
     Parameters
     ----------
@@ -99,8 +99,6 @@ class TuningSession:
             f"{len(state.tasks)} tasks, {state.trials} trials, {shown}>"
         )
 
-    # -- what is known
-
     @property
     def path(self) -> Path:
         """The run directory."""
@@ -145,6 +143,12 @@ class TuningSession:
 
         return tables.trial_table(source.events_of(self.directory), self.manifest.tasks)
 
+    def schedule(self, task: int) -> Schedules:
+        """Return a task's best schedules so far, their decisions and how they differ."""
+        from autotune_nb.view.schedule import schedule
+
+        return schedule(self.directory, task)
+
     def listing(self, task: int) -> str:
         """Return the TensorIR of a task before any schedule, as readable TVMScript.
 
@@ -157,8 +161,6 @@ class TuningSession:
         if not 0 <= task < count:
             raise InputError(f"task {task} does not exist; ids go from 0 to {count - 1}")
         return (self.directory.network / "tasks" / f"{task}.py").read_text()
-
-    # -- tuning
 
     def tune(self, trials: int | None = None, seconds: float | None = None) -> TuningSession:
         """Start tuning in a process of its own and return at once; follow it with `wait`.
@@ -268,8 +270,6 @@ class TuningSession:
         show = on_change or (None if console.in_notebook() else console.progress_printer())
         return follow.until_stopped(self.directory, timeout_s, show)
 
-    # -- what it is for
-
     def network(self) -> Network:
         """Return the network that the run tunes, from the run directory."""
         from autotune_nb.network import store
@@ -303,8 +303,6 @@ class TuningSession:
         result = evaluate_run(self.directory, library or self.compile(), baselines)
         evaluations.store(self.directory, result.to_json())
         return result
-
-    # -- looking at it
 
     def view(self) -> View:
         """Return live widgets of the run for a notebook: tables, curve, controls."""

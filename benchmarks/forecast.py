@@ -41,6 +41,8 @@ TEST = (
     "data/resnet-18-nchw-112.tar.gz",
     "data/resnet-34-64.tar.gz",
     "data/resnet-50-64.tar.gz",
+    "data/h200-resnet18-5115.tar.gz",
+    "data/h200-resnet18-3310.tar.gz",
 )
 FRACTIONS = (0.25, 0.5)
 GRID = {

@@ -48,7 +48,7 @@ LAYERS = {
     "session": {"errors", "run", "network", "tuning", "deploy", "doctor", "view"},
     "cli": {"errors", "run", "network", "tuning", "deploy", "doctor", "view", "session"},
     # The public names, loaded lazily.
-    "__init__": {"errors", "network", "doctor", "view", "session"},
+    "__init__": {"errors", "run", "network", "doctor", "view", "session"},
 }
 # Runs in a child process of doctor, where nothing is above it.
 CHILDREN = {"autotune_nb/doctor/probe.py"}

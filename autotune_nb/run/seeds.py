@@ -19,7 +19,7 @@ from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.records import TaskInfo
 
 FILE = "seed_tuning_record.json"
-_MOST = 256  # of each task: the best, and as many others spread over the rest
+_MOST = 96  # of each task: the best, and as many others spread over the rest
 # What a schedule depends on; other differences between targets only shift all latencies.
 _SAME = ("kind", "arch", "mtriple")
 
