@@ -124,7 +124,9 @@ def test_a_read_only_directory_is_refused_and_can_be_read(make, tmp_path):
     with small_disk(tmp_path / "disk", 4 << 20) as disk:
         run = make(disk / "run")
         tuned = run.tune(40)
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        remount = ["mount", "-o", "remount,ro", str(disk)]
+        # the fork server, which has the log open, ends a moment after the tuner
+        wait_for(lambda: subprocess.run(remount, capture_output=True).returncode == 0, "remount")
         with pytest.raises(RunError, match=r"Read-only file system\).*copy"):
             launch.start(run.path)
         with pytest.raises(RunError, match=r"Read-only file system\)"):
