@@ -25,7 +25,7 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Network:
     """A network ready to be tuned.
 
@@ -60,6 +60,16 @@ class Network:
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     parameter_count: int = 0
     reference: bytes | None = None
+
+    def __repr__(self) -> str:
+        """Return what a person wants to see of it; the module alone would fill pages."""
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        layout = f", {self.layout}" if self.layout else ""
+        return (
+            f"<Network {self.name!r}{layout}: {inputs} -> {outputs}; "
+            f"{self.parameter_count:,} parameters>"
+        )
 
     def bound_module(self) -> tvm.ir.IRModule:
         """Return the module with its weights bound as constants: ``main`` takes only `inputs`."""

@@ -241,3 +241,9 @@ def test_float16(name, size):
     inputs = random_inputs(net.inputs)
     expected = run_reference(net, inputs)
     assert relative_error(run_tvm(net, inputs), expected) < 1e-2
+
+
+def test_a_network_shows_itself_in_a_line() -> None:
+    assert repr(network("mlp")) == (
+        "<Network 'mlp': data: float32[1, 784] -> output: float32[1, 10]; 109,386 parameters>"
+    )
