@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,18 @@ def append_workloads(directory: Path, workloads: Sequence[Any]) -> None:
 def append_record(directory: Path, line: str) -> None:
     """Append one record."""
     lines.append(directory / RECORD_FILE, [line])
+
+
+def sync_records(directory: Path) -> None:
+    """Wait until the disk has the records."""
+    try:
+        descriptor = os.open(directory / RECORD_FILE, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_workloads(directory: Path) -> list[str]:

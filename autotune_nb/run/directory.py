@@ -172,6 +172,8 @@ class RunWriter:
         if events:
             state = fold(self.state, events)
             try:
+                if sync:  # first: the journal must not speak of what a power failure takes
+                    database.sync_records(self.directory.path)
                 size = journal.append(self.directory.journal, events, sync=sync)
             except OSError as error:
                 raise _unwritable(self.directory.journal, error) from error

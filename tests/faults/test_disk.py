@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import time
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -136,6 +137,25 @@ def test_a_read_only_directory_is_refused_and_can_be_read(make, tmp_path):
         directory = RunDirectory(run.path)
         assert directory.poll() == tuned
         assert not directory.holder().alive
+
+
+def test_records_are_on_the_disk_before_the_journal_that_speaks_of_them(make, monkeypatch):
+    run = make()
+    run.tune(10)
+    synced = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    with RunWriter(run.path) as writer:
+        monkeypatch.setattr(os, "fsync", fsync)
+        event = ev.PhaseChanged(time=1.0, used_s=writer.state.used_s, phase="tuning")
+        writer.commit([event])
+        assert synced == []
+        writer.commit([event], sync=True)
+    assert synced == ["database_tuning_record.json", "journal.jsonl"]
 
 
 def test_a_clock_that_is_put_back_changes_nothing(make):
