@@ -115,8 +115,9 @@ def _time(module: Any, dev: Any, arguments: list[Any], options: MeasureOptions) 
     least_s = options.min_repeat_ms / 1e3
     first = _evaluate(module, dev, arguments, number=1, repeat=1)[0]
     far = math.inf if options.best_s is None else options.give_up * options.best_s
-    if first > far:  # the first run is the coldest: look once more before giving up
-        first = min(first, _evaluate(module, dev, arguments, number=1, repeat=1)[0])
+    if first < least_s or first > far:
+        # the first run is the coldest, and a stall in it would make the measurement far too short
+        first = min(first, *_evaluate(module, dev, arguments, number=1, repeat=2))
     if first > far or (options.repeats == 1 and first >= least_s):
         return [first]
     number = min(1_000_000, max(1, math.ceil(least_s / max(first, 1e-8))))
