@@ -239,10 +239,14 @@ class Tuner:
             self._search_errors[current.task] += 1
             if self._search_errors[current.task] < _SEARCH_TRIES:
                 return
+        # what was found before may still be on its way to a result
+        found = task.best_latency_s or any(
+            r.items for r in self._pipeline.rounds if r.task == current.task
+        )
         self._note(
             ev.TaskSetAside(
                 task=current.task,
-                state="failed" if outcome.error or task.best_latency_s is None else "exhausted",
+                state="failed" if outcome.error or not found else "exhausted",
                 reason=outcome.error or "the search finds no candidate that is new",
                 **self._when(),
             )

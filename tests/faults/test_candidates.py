@@ -152,10 +152,14 @@ def test_searches_that_all_fail_end_the_run_and_say_why(make):
     )
 
 
-def test_a_small_space_is_exhausted_and_that_is_no_failure(make):
-    run = make(tasks=2, default={"space": 20})
+@pytest.mark.parametrize(
+    ("device", "space", "build_s"),
+    [("cpu", 20, 0.0), ("cuda:0", 6, 0.5)],  # slow, so that there is no result yet at its end
+)
+def test_a_small_space_is_exhausted_and_that_is_no_failure(make, device, space, build_s):
+    run = make(tasks=2, default={"space": space, "build_s": build_s}, device=device)
     state = run.tune(1000)
-    assert (state.phase, state.trials) == ("finished", 40)
+    assert (state.phase, state.trials) == ("finished", 2 * space)
     assert state.message == "no task is left to tune: each is exhausted or set aside"
     assert [task.state for task in state.tasks] == ["exhausted", "exhausted"]
     run.check()
