@@ -151,7 +151,7 @@ class Worker:
         for attempt in range(_START_TRIES):
             process = self._context.Process(
                 target=worker_main.main,
-                args=(theirs, self._owner.environment, self._owner.preload),
+                args=(theirs, self._owner.environment, self._owner.preload, os.getpid()),
                 daemon=True,
                 name=f"autotune-nb-{self.role}-{self.number}",
             )

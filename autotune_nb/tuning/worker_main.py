@@ -20,14 +20,15 @@ from typing import Any
 Job = Callable[..., Any]
 
 
-def main(connection: Connection, environment: dict[str, str], preload: str) -> None:
+def main(connection: Connection, environment: dict[str, str], preload: str, tuner: int) -> None:
     """Serve jobs until the other end of the pipe is closed.
 
-    `preload` is the module to import first. A job is ``(function, arguments)`` with the function as
-    ``module:name``; the answer is ``(True, value)`` or ``(False, message)``.
+    `preload` is the module to import first, `tuner` the tuner's process id. A job is
+    ``(function, arguments)`` with the function as ``module:name``; the answer is ``(True, value)``
+    or ``(False, message)``.
     """
     os.environ.update(environment)
-    _die_with_tuner(connection)
+    _die_with_tuner(connection, tuner)
     # A Ctrl-C in the tuner's terminal reaches the whole group: the tuner decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -70,7 +71,7 @@ def _resolve(name: str, jobs: dict[str, Job]) -> Job:
     return job
 
 
-def _die_with_tuner(connection: Connection) -> None:
+def _die_with_tuner(connection: Connection, tuner: int) -> None:
     """See that this process ends with its tuner, even in the middle of a job that never returns."""
     if sys.platform == "linux":
         # The parent is the fork server. It ends when nobody holds the other end of its pipe any
@@ -81,8 +82,22 @@ def _die_with_tuner(connection: Connection) -> None:
             os.close(held)
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        if is_orphan(tuner):  # the fork server died before the line above: no signal will come
+            os._exit(1)
     if hasattr(select, "poll"):
         threading.Thread(target=_watch, args=(connection.fileno(),), daemon=True).start()
+
+
+def is_orphan(tuner: int) -> bool:
+    """Tell whether neither this process's parent nor the parent of that is the tuner."""
+    parent = os.getppid()
+    if parent == tuner:
+        return False
+    try:
+        stat = Path(f"/proc/{parent}/stat").read_text()
+    except OSError:
+        return True
+    return int(stat.rpartition(")")[2].split()[1]) != tuner
 
 
 def _watch(descriptor: int) -> None:

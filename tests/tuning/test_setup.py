@@ -1,11 +1,12 @@
 """Getting ready to tune: without TVM in the tuner, without needless intrinsics in its workers."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from autotune_nb.tuning import nvrtc, tvm_setup
+from autotune_nb.tuning import nvrtc, tvm_setup, worker_main
 
 
 def run(program):
@@ -89,3 +90,22 @@ def test_helpers_without_headers_stay():
 )
 def test_a_kernel_that_needs_more_keeps_them(source):
     assert nvrtc.lean_source(source) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_whose_fork_server_died_knows_that_it_is_an_orphan():
+    assert not worker_main.is_orphan(os.getppid())
+    program = (
+        "import os, sys\n"
+        "from autotune_nb.tuning.worker_main import is_orphan\n"
+        "print(is_orphan(int(sys.argv[1])), is_orphan(os.getppid()), is_orphan(os.getpid()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(os.getppid())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    # our parent is its grandparent, as the tuner is of what its fork server forks
+    assert done.stdout.split() == ["False", "False", "True"]
