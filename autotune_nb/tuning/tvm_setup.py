@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -56,11 +55,6 @@ def prepare(target: Mapping[str, Any]) -> None:
     with _stack_without_source():
         for name in intrinsics_for(target):
             importlib.import_module(f"{_PACKAGE}.{name}")
-
-
-def limit_threads(count: int) -> None:
-    """Let TVM's thread pool have `count` threads; must run before the pool first works."""
-    os.environ["TVM_NUM_THREADS"] = str(count)
 
 
 @contextlib.contextmanager
