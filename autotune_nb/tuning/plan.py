@@ -84,9 +84,9 @@ def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -
     options = manifest.options
     exclusive = manifest.device.startswith("cpu")
     if exclusive:
-        searchers = 1 if cores <= 2 else min(4, cores // 2)
+        searchers = min(4, cores)
         builders = options.workers or cores
-        lookahead = options.batch_size
+        lookahead = searchers * options.batch_size
     else:
         # a candidate costs about as much to find as to build; the device's process needs a core
         searchers = max(1, cores * 2 // 5)

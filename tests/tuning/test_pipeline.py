@@ -66,7 +66,7 @@ def test_a_plan_deals_the_work_out_evenly(session):
 
 def test_a_plan_for_a_cpu_measures_where_it_builds(session):
     plan = make_plan(session.manifest, 2)
-    assert (plan.exclusive, plan.searchers, plan.builders) == (True, 1, 2)
+    assert (plan.exclusive, plan.searchers, plan.builders) == (True, 2, 2)
 
 
 def test_events_of_a_trial_carry_its_cost(session):
