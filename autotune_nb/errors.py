@@ -38,6 +38,10 @@ class RunError(InputError):
     """A run directory is missing, is none, or belongs to something else."""
 
 
+class TrackerError(InputError):
+    """A TVM tracker cannot be reached, or has no server that can measure for this run."""
+
+
 class RunLockedError(RunError):
     """Another process is writing to the run."""
 

@@ -18,11 +18,12 @@ from typing import Any
 import tvm
 from tvm.driver import build as tvm_build
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+from tvm.support import cc
 
-from autotune_nb.tuning import nvrtc
+from autotune_nb.tuning import cross, nvrtc
 from autotune_nb.tuning.messages import MeasureOptions
 
-_FILL = "tvm.contrib.random.random_fill_for_measure"
+FILL = "tvm.contrib.random.random_fill_for_measure"
 _held: dict[str, tuple[Any, Any]] = {}
 
 
@@ -45,7 +46,7 @@ def build(key: str, module: str, target: str, directory: str | None) -> None:
     if directory is None:
         _held[key] = (built, built["main"])  # looking it up is what emits machine code
     else:
-        built.export_library(str(_library(directory, key)))
+        built.export_library(str(library(directory, key)), **_linking(target))
 
 
 def measure(
@@ -60,7 +61,8 @@ def measure(
     args_info
         JSON of TVM's argument descriptions: ``["TENSOR", dtype, shape]`` each.
     device
-        For example ``cpu`` or ``cuda:0``.
+        For example ``cpu``, ``cuda:0``, or a set of cores such as ``cpu:0-3``, to which this
+        process is bound.
     options
         How it is timed.
 
@@ -69,26 +71,27 @@ def measure(
     list of float
         Seconds a run, one for each repeat; a single one if it was given up as far too slow.
     """
-    kind, _, index = device.partition(":")
-    dev = tvm.runtime.device(kind, int(index or 0))
+    kind, _, text = device.partition(":")
+    index = 0 if kind == "cpu" else int(text or 0)
+    dev = tvm.runtime.device(kind, index)
     if directory is None:
         module, _ = _held.pop(key)
     else:
-        path = _library(directory, key)
+        path = library(directory, key)
         module = tvm.runtime.load_module(str(path))
         path.unlink(missing_ok=True)
-    arguments = _arguments(args_info, kind, int(index or 0))
+    arguments = _arguments(args_info, kind, index)
     if options.cool_down_ms:
         time.sleep(options.cool_down_ms / 1e3)
     dev.sync()
-    return _time(module, dev, list(arguments), options)
+    return time_candidate(module, dev, list(arguments), options)
 
 
 @functools.lru_cache(maxsize=8)
 def _arguments(args_info: str, kind: str, index: int) -> tuple[Any, ...]:
     """Return filled tensors; all candidates of a task take the same."""
     dev = tvm.runtime.device(kind, index)
-    fill = tvm.get_global_func(_FILL)
+    fill = tvm.get_global_func(FILL)
     tensors = []
     for _, dtype, shape in json.loads(args_info):
         tensor = tvm.runtime.empty(tuple(shape), dtype=dtype, device=dev)
@@ -105,7 +108,16 @@ def _target(config: str) -> Any:
     return target
 
 
-def _time(module: Any, dev: Any, arguments: list[Any], options: MeasureOptions) -> list[float]:
+@functools.cache
+def _linking(config: str) -> dict[str, Any]:
+    """Return how libraries of a target are linked, as arguments of TVM's ``export_library``."""
+    command = cross.compiler(json.loads(config))
+    return {"fcompile": cc.cross_compiler(command)} if command else {}
+
+
+def time_candidate(
+    module: Any, dev: Any, arguments: list[Any], options: MeasureOptions
+) -> list[float]:
     """Time a candidate, with as few runs as tell what it is worth.
 
     TVM's own ``min_repeat_ms`` doubles the count from 1 and throws the shorter measurements away;
@@ -131,5 +143,6 @@ def _evaluate(
     return [float(s) for s in evaluator(*arguments).results]
 
 
-def _library(directory: str, key: str) -> Path:
+def library(directory: str, key: str) -> Path:
+    """Return where a candidate is exported to."""
     return Path(directory) / f"{key}.so"
