@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune_nb.errors import BudgetError, InputError, RunError
 from autotune_nb.run import requests as rq
-from autotune_nb.run.directory import RunDirectory
+from autotune_nb.run.directory import RunDirectory, require_free
 from autotune_nb.run.lock import Holder
 from autotune_nb.run.manifest import Manifest, Options
 from autotune_nb.run.records import Budget
@@ -61,7 +61,7 @@ class TuningSession:
         path
             The run directory to make; it must not hold anything yet.
         network
-            What to tune.
+            What to tune; an imported one in the layout that is faster, unless one was asked for.
         target
             ``llvm`` for this CPU, ``cuda`` or ``cuda:1`` for GPUs, or a TVM configuration.
         seed_from
@@ -73,14 +73,15 @@ class TuningSession:
         ------
         RunError
             If `path` is taken or cannot be written.
-        TargetError, NetworkError
-            If the target does not exist here, or nothing in the network can be tuned.
         InputError
-            If an option does not exist or is out of range.
+            If the target or an option does not exist, or nothing in the network can be tuned.
         """
+        from autotune_nb.deploy.layout import settle
         from autotune_nb.tuning.create import create
 
-        create(path, network, target, Options.checked(**options), seed_from)
+        checked = Options.checked(**options)
+        require_free(path)
+        create(path, settle(network, target), target, checked, seed_from)
         return cls(path)
 
     @classmethod

@@ -38,13 +38,29 @@ def add_budget(verb: argparse.ArgumentParser) -> None:
     )
 
 
+def add_layout(verb: argparse.ArgumentParser) -> None:
+    """Add the layout of images; None stands for the one that is chosen without being told."""
+    verb.add_argument(
+        "--layout",
+        type=_layout,
+        metavar="{auto,NHWC,NCHW}",
+        help="layout of images; auto: NHWC in the zoo, else what is faster before tuning",
+    )
+
+
+def _layout(text: str) -> str | None:
+    if text not in ("auto", "NHWC", "NCHW"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no layout; write auto, NHWC or NCHW")
+    return None if text == "auto" else text
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read ``x=1,3,320,320``."""
+    """Read ``x=1,3,320,320``, or ``N=2`` for a symbol."""
     name, _, extents = text.partition("=")
     try:
         return name, tuple(int(extent) for extent in extents.split(","))

@@ -9,7 +9,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune_nb.cli.arguments import Verbs, add_budget, add_run, add_verb, print_json, shape
+from autotune_nb.cli.arguments import (
+    Verbs,
+    add_budget,
+    add_layout,
+    add_run,
+    add_verb,
+    print_json,
+    shape,
+)
 from autotune_nb.errors import BudgetError, InputError, RunError
 from autotune_nb.run.directory import require_free
 from autotune_nb.run.lock import Holder
@@ -41,9 +49,9 @@ def add_verbs(verbs: Verbs) -> None:
         action="append",
         default=[],
         metavar="NAME=N,C,H,W",
-        help="shape of an input of an ONNX model; repeatable",
+        help="shape of an input of an ONNX model, or N=2 for a symbol in it; repeatable",
     )
-    verb.add_argument("--layout", choices=("NHWC", "NCHW"), help="layout of images")
+    add_layout(verb)
     verb.add_argument("--dtype", choices=("float32", "float16"), help="data type")
     verb.add_argument("--batch-size", type=int, metavar="N", help="batch of a zoo network")
     verb.add_argument("--seed", type=int, default=0, help="seed of the weights and of the search")

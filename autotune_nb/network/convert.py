@@ -85,8 +85,12 @@ def convert(network: Network, *, layout: str | None = None, dtype: str | None = 
         raise NetworkError(f"{network.name}: has float16 weights; import a float32 model instead")
     if dtype == "float16" and not halves:
         passes += [rewrites.ClipByConstants(), relax.transform.ToMixedPrecision("float32")]
+    # What was asked for is remembered, also where it is what the network has already: a layout that
+    # nobody asked for is chosen by measuring.
+    asked = {"layout": layout, "dtype": dtype}
+    source = {**network.source, **{k: v for k, v in asked.items() if v is not None}}
     if not passes:
-        return network
+        return dataclasses.replace(network, source=source)
     try:
         module = tvm.transform.Sequential(passes)(network.bound_module())
         module, params = tidy(module)
@@ -100,5 +104,5 @@ def convert(network: Network, *, layout: str | None = None, dtype: str | None = 
         module=module,
         params=params,
         layout=new_layout,
-        source={**network.source, "layout": new_layout, "dtype": dtype},
+        source=source,
     )
