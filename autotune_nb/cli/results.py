@@ -1,4 +1,4 @@
-"""Verbs that use what tuning found: compile, evaluate, report."""
+"""Verbs that use what tuning found: compile, evaluate, profile, report."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def add_verbs(verbs: Verbs) -> None:
         help="any of untuned, fallback, onnxruntime, separated by commas (default: %(default)s)",
     )
 
+    verb = add_verb(
+        verbs,
+        "profile",
+        _profile,
+        "time each function inside the compiled network, beside what its task promised",
+        json_output=True,
+    )
+    add_run(verb)
+
     verb = add_verb(verbs, "report", _report, "write a report of a run to pass on")
     add_run(verb)
     verb.add_argument(
@@ -61,6 +70,17 @@ def _evaluate(options: argparse.Namespace) -> int:
     else:
         print(result)
     return 0 if result.correct else 1
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from autotune_nb.deploy.profile import profile_run
+
+    result = profile_run(TuningSession.open(options.run).directory)
+    if options.json:
+        print_json(result.to_json())
+    else:
+        print(result)
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -26,8 +26,10 @@ from autotune_nb.tuning.extract import first_uses
 Schedules = Literal["best", "untuned"]
 
 
-def compile_run(run: RunDirectory) -> Library:
+def compile_run(run: RunDirectory, *, cuda_graph: bool = True) -> Library:
     """Compile the network of a run, at any moment, also while it is being tuned.
+
+    See `compile_network` for `cuda_graph`.
 
     Raises
     ------
@@ -45,7 +47,13 @@ def compile_run(run: RunDirectory) -> Library:
             "copy, or tune anew in another directory"
         )
     target = tvm.target.Target(manifest.target)
-    return compile_network(network, target, History.read(run.path), device=manifest.device)
+    return compile_network(
+        network,
+        target,
+        History.read(run.path),
+        device=manifest.device,
+        cuda_graph=cuda_graph,
+    )
 
 
 def compile_network(

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -16,6 +16,9 @@ from autotune_nb.deploy.quiet import quiet
 from autotune_nb.errors import CompileError, InputError
 from autotune_nb.network.network import TensorSpec
 from autotune_nb.run import lines
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = 1
 Array = np.ndarray[Any, Any]
@@ -192,6 +195,15 @@ class Library:
         return [
             tvm.runtime.tensor(np.ascontiguousarray(array), device=self.device) for array in arrays
         ]
+
+    def profile(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None) -> pd.DataFrame:
+        """Time each function where it runs, inside the network, and return a row for each.
+
+        Random inputs are used if there are none. See `autotune_nb.deploy.profile` for the columns.
+        """
+        from autotune_nb.deploy.profile import profile
+
+        return profile(self, inputs).table()
 
     def export(self, path: str | Path) -> Path:
         """Write the library as a shared object, and its metadata as JSON beside it.

@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from autotune_nb.errors import InputError
-from autotune_nb.run import evaluations, lines
+from autotune_nb.run import evaluations, lines, profiles
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.state import State
@@ -121,6 +121,9 @@ def _figures(run: _Run) -> list[go.Figure]:
             plots.trial_costs(source) if run.state.used_s else None,
             plots.failures(source) if run.state.failed_trials else None,
         ]
+    measured = profiles.read(run.directory)
+    if measured is not None:
+        figures.append(plots.operator_profile(measured["functions"]))
     return [figure for figure in figures if figure is not None]
 
 

@@ -62,6 +62,19 @@ def test_compile_and_report_write_what_they_say(tuned, tmp_path, capsys):
     assert f"Wrote {tmp_path / 'mlp.so'}" in capsys.readouterr().out
 
 
+def test_profile_is_told_and_kept_for_reports(tuned, tmp_path, capsys):
+    assert main(["profile", str(tuned), "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["latency_s"] > 0
+    kept = json.loads((tuned / "artifacts" / "profile.json").read_text())
+    assert kept == value
+    assert main(["report", str(tuned), "-o", str(tmp_path / "mlp.html")]) == 0
+    assert "Time of each function in one execution" in (tmp_path / "mlp.html").read_text()
+    (tuned / "artifacts" / "profile.json").write_text('{"functions": [{"name": 3}]}')
+    assert main(["report", str(tuned), "-o", str(tmp_path / "mlp.html")]) == 0
+    assert "Time of each function in one execution" not in (tmp_path / "mlp.html").read_text()
+
+
 def test_tasks_and_networks_list(tuned, capsys):
     assert main(["tasks", str(tuned), "--json"]) == 0
     tasks = json.loads(capsys.readouterr().out)
