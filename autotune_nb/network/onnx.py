@@ -27,6 +27,8 @@ from autotune_nb.network.onnx_model import first_line
 _IMAGE_OPERATORS = {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool"}
 _MICROSOFT = "com.microsoft"
 _UNKNOWN_REASONS = "replace them, or export the model without them"
+_CONTROL = frozenset({"If", "Loop", "Scan"})
+_CONTROL_REASON = " (branches that depend on shapes alone are resolved, on data they cannot be)"
 
 
 def from_onnx(
@@ -121,9 +123,10 @@ def _refuse_unsupported(model: onnx.ModelProto, name: str) -> None:
             f"{domain}::{kind} ({count})" if domain else f"{kind} ({count})"
             for (domain, kind), count in sorted(missing.items())
         )
+        flow = "" if _CONTROL.isdisjoint(kind for _, kind in missing) else _CONTROL_REASON
         raise NetworkError(
             f"{name}: TVM cannot import these operators (and how many): {listed}; "
-            f"{_UNKNOWN_REASONS}"
+            f"{_UNKNOWN_REASONS}{flow}"
         )
 
 

@@ -12,6 +12,9 @@ from onnx import helper
 
 from autotune_nb.errors import NetworkError
 
+# Protobuf's limit for a message; ONNX Runtime and the checker take a model as one.
+_LARGEST_BYTES = 2**31 - 1
+
 
 def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     """Return a copy of a model, external data included, and what to call it in messages.
@@ -19,9 +22,11 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     Raises
     ------
     NetworkError
-        There is no such file, it is no ONNX model, or its external data is missing.
+        There is no such file, it is no ONNX model, its external data is missing, or it is larger
+        than 2 GiB with it.
     """
     if isinstance(model, onnx.ModelProto):
+        _refuse_large(_weight_bytes(model, Path()), model.graph.name or "ONNX model")
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         return copy, model.graph.name or "ONNX model"
@@ -30,6 +35,7 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise NetworkError(f"{name}: {what}; pass the path of an .onnx file")
+    _refuse_large(path.stat().st_size, name)
     try:
         loaded = onnx.load(path, load_external_data=False)
     except OSError as error:
@@ -39,6 +45,7 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     # Protobuf takes many files for an empty message.
     if not loaded.HasField("graph") or not loaded.ir_version:
         raise _no_model(name)
+    _refuse_large(path.stat().st_size + _weight_bytes(loaded, path.parent), name)
     try:
         onnx.load_external_data_for_model(loaded, str(path.parent))
     except Exception as error:
@@ -47,6 +54,30 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
             "keep the data files beside the model"
         ) from error
     return loaded, name
+
+
+def _weight_bytes(model: onnx.ModelProto, folder: Path) -> int:
+    """Return how much the weights take that are not in the model's own file."""
+    total = 0
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            total += len(tensor.raw_data)
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        data = folder / entries.get("location", "")
+        if entries.get("length", "").isdecimal():
+            total += int(entries["length"])
+        elif data.is_file():
+            total += data.stat().st_size
+    return total
+
+
+def _refuse_large(size_bytes: int, name: str) -> None:
+    if size_bytes > _LARGEST_BYTES:
+        raise NetworkError(
+            f"{name}: takes {size_bytes / 2**30:.1f} GiB with its weights, and models end at 2 GiB "
+            "here; convert it to float16, or cut it into parts and tune these"
+        )
 
 
 def _no_model(name: str) -> NetworkError:
@@ -86,6 +117,18 @@ def check(model: onnx.ModelProto, name: str) -> None:
         raise NetworkError(f"{name}: the graph has no output, so there is nothing to compute")
     if not model.graph.node:
         raise NetworkError(f"{name}: the graph has no nodes, so there is nothing to compute")
+    for what, value in [
+        *(("input", value) for value in model.graph.input),
+        *(("output", value) for value in model.graph.output),
+    ]:
+        kind = value.type.WhichOneof("value")
+        text = value.type.tensor_type.elem_type == onnx.TensorProto.STRING
+        if text or kind not in ("tensor_type", None):
+            held = "holds text" if text else f"is a {str(kind).removesuffix('_type')}"
+            raise NetworkError(
+                f"{name}: {what} {value.name} {held}; only tensors of numbers can go in and out, "
+                "so cut the model before that part"
+            )
     sort(model, name)
     # The checker wants a shape on every input and output; not every exporter writes one.
     values = [
