@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune_nb import doctor, errors
     from autotune_nb.network import from_onnx, from_torch, list_networks, network
+    from autotune_nb.run import measure
     from autotune_nb.run.imports import import_run
     from autotune_nb.session import TuningSession
     from autotune_nb.view import plots as plot
@@ -23,6 +24,7 @@ __all__ = [
     "from_torch",
     "import_run",
     "list_networks",
+    "measure",
     "network",
     "plot",
 ]
@@ -37,6 +39,7 @@ _LAZY = {
     "from_torch": ("autotune_nb.network", "from_torch"),
     "import_run": ("autotune_nb.run.imports", "import_run"),
     "list_networks": ("autotune_nb.network", "list_networks"),
+    "measure": ("autotune_nb.run.measure", ""),
     # The package itself answers the call: whatever imports it binds its name here.
     "network": ("autotune_nb.network", ""),
     "plot": ("autotune_nb.view.plots", ""),

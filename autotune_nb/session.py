@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from autotune_nb.deploy.evaluate import Evaluation
     from autotune_nb.deploy.library import Library
     from autotune_nb.network.network import Network
+    from autotune_nb.run.measure import Measure
     from autotune_nb.view.schedule import Schedules
     from autotune_nb.view.snapshot import Snapshot
     from autotune_nb.view.widgets import View
@@ -52,6 +54,7 @@ class TuningSession:
         target: str | Mapping[str, Any] = "llvm",
         *,
         seed_from: Sequence[str | Path] = (),
+        measure: Measure | None = None,
         **options: Any,
     ) -> TuningSession:
         """Extract a network's tasks and make a run directory for them; nothing is tuned yet.
@@ -66,6 +69,8 @@ class TuningSession:
             ``llvm`` for this CPU, ``cuda`` or ``cuda:1`` for GPUs, or a TVM configuration.
         seed_from
             Runs, or directories of runs, whose records of equal workloads the search starts from.
+        measure
+            Where to measure: `at.measure.rpc` or `at.measure.local`; None for the target's device.
         **options
             Fields of `autotune_nb.run.manifest.Options`, such as ``batch_size`` or ``seed``.
 
@@ -81,7 +86,8 @@ class TuningSession:
 
         checked = Options.checked(**options)
         require_free(path)
-        create(path, settle(network, target), target, checked, seed_from)
+        network = network if measure and measure.remote else settle(network, target)
+        create(path, network, target, checked, seed_from, measure=measure)
         return cls(path)
 
     @classmethod
@@ -93,8 +99,7 @@ class TuningSession:
         state = self.state
         total = state.estimated_total_latency_s
         shown = "no result yet" if total is None else f"estimated total {total * 1e3:.4g} ms"
-        if total is not None and state.partial:
-            shown += " (partial)"
+        shown += " (partial)" if total is not None and state.partial else ""
         return (
             f"<TuningSession {str(self.directory.path)!r}: {self.manifest.name}, "
             f"{len(state.tasks)} tasks, {state.trials} trials, {shown}>"
@@ -169,9 +174,8 @@ class TuningSession:
         Parameters
         ----------
         trials, seconds
-            The run's budget in all, counting what earlier sessions spent; None for no limit. If
-            both are None the budget stays what it was. If a tuner is at work already, it gets the
-            new budget.
+            The run's budget in all, with what earlier sessions spent; None for no limit, and both
+            None for the budget it has. A tuner that is at work already gets the new budget.
 
         Raises
         ------
@@ -193,9 +197,9 @@ class TuningSession:
             if self.state.phase == "paused":
                 self._ask("resume")
             return self
-        doctor.require(
-            doctor.check(str(self.manifest.target["kind"]), quick=True, directory=self.path)
-        )
+        target = json.dumps(self.manifest.target)
+        remote = self.manifest.measure.get("kind") == "rpc"
+        doctor.require(doctor.check(target, quick=True, directory=self.path, remote=remote))
         request = self._ask("budget", trials=budget.trials, seconds=budget.seconds)
         launch.start(self.path)
         follow.until_done(self.directory, request.id)
@@ -278,10 +282,7 @@ class TuningSession:
         return store.load(self.directory.network)
 
     def compile(self) -> Library:
-        """Compile the network with the best schedules found so far.
-
-        Tasks without a result get a fallback schedule; `Library.coverage` tells which.
-        """
+        """Compile the network with its best schedules; `Library.coverage` tells which it has."""
         from autotune_nb.deploy.compile import compile_run
 
         return compile_run(self.directory)

@@ -55,7 +55,11 @@ CHILDREN = {"autotune_nb/doctor/probe.py"}
 TVM_LAYERS = {"network", "tuning", "deploy"}
 VIEW_ONLY = {"plotly", "ipywidgets", "anywidget"}
 # Decides and replays; needs no TVM, so that its tests and notebooks without TVM are fast.
-PURE = {"autotune_nb/tuning/scheduler.py", "autotune_nb/tuning/cores.py"}
+PURE = {
+    "autotune_nb/tuning/scheduler.py",
+    "autotune_nb/tuning/cores.py",
+    "autotune_nb/tuning/cross.py",
+}
 # Layers that may use nothing of tuning but what is pure.
 NO_TUNER = ("doctor", "view")
 

@@ -18,6 +18,7 @@ def check(
     quick: bool = False,
     workers: int | None = None,
     directory: str | Path = ".",
+    remote: bool = False,
 ) -> list[Finding]:
     """Look for what would stop or spoil a tuning, without changing anything.
 
@@ -33,20 +34,24 @@ def check(
         How many processes will build candidates; None means one a core.
     directory
         Where the run will be written; it need not exist yet.
+    remote
+        Whether candidates are measured elsewhere, on servers of a TVM tracker.
 
     Returns
     -------
     list of Finding
         At least one for each check, in the order in which they are best put right.
     """
-    on_gpu = target is not None and device.is_gpu(target)
+    links = remote or (target is not None and device.is_gpu(target))
     findings = [software.python_version(), software.tvm_versions()]
     if not quick:
         findings.append(software.tvm_abi())
     findings += software.modules(quick=quick)
-    findings.append(machine.linker(needed=on_gpu, quick=quick))
+    findings.append(machine.linker(needed=links, quick=quick))
     if target is not None:
-        findings += device.target(target, quick=quick)
+        cross = device.cross_compiler(target)
+        findings += cross
+        findings += device.target(target, quick=quick, here=not remote and not cross)
     return [
         *findings,
         machine.cores(workers),

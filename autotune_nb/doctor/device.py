@@ -9,6 +9,7 @@ import shutil
 from autotune_nb.doctor.child import Answer, ask
 from autotune_nb.doctor.finding import Finding
 from autotune_nb.doctor.software import PIP_INSTALL, present
+from autotune_nb.tuning import cross
 
 _GPUS = ("cuda", "gpu", "metal", "nvidia", "opencl", "rocm", "vulkan")
 
@@ -21,7 +22,24 @@ def is_gpu(text: str) -> bool:
     return _kind(text).startswith(_GPUS)
 
 
-def target(text: str, *, quick: bool) -> list[Finding]:
+def cross_compiler(text: str) -> list[Finding]:
+    """Look for the compiler for a target that is not of this machine; nothing for one that is."""
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return []
+    if not isinstance(config, dict) or not cross.is_foreign(config):
+        return []
+    triple = cross.triple_of(config)
+    path = cross.find(triple)
+    if path:
+        return [Finding(name="cross compiler", status="ok", message=path)]
+    message, _, fix = cross.missing(triple).partition("; ")
+    message = message.removeprefix("target ")
+    return [Finding(name="cross compiler", status="problem", message=message, fix=fix)]
+
+
+def target(text: str, *, quick: bool, here: bool = True) -> list[Finding]:
     """Check a target and, for CUDA, its driver and compiler.
 
     Parameters
@@ -31,11 +49,13 @@ def target(text: str, *, quick: bool) -> list[Finding]:
     quick
         Leave out what only TVM can tell: whether it knows the target and drives its device. Who
         asks for the quick part resolves the target next anyway.
+    here
+        Whether its device is to be on this machine.
     """
     findings = []
     if not quick:
-        findings.append(_resolved(text, ask("target", text)))
-    if _kind(text).startswith(("cuda", "gpu", "nvidia")):
+        findings.append(_resolved(text, ask("target", text, *([] if here else ["elsewhere"]))))
+    if here and _kind(text).startswith(("cuda", "gpu", "nvidia")):
         driver = _driver()
         if driver.status == "problem":
             # Then TVM finds no device either: it is said once, with what mends it.

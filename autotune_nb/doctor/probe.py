@@ -40,12 +40,15 @@ def abi() -> dict[str, Any]:
     return {"version": tvm.__version__, "file": tvm.__file__, "spaces": len(spaces)}
 
 
-def target(text: str) -> dict[str, Any]:
-    """Resolve a target as a tuning would, device included; return it or what is wrong with it."""
+def target(text: str, where: str = "here") -> dict[str, Any]:
+    """Resolve a target as a tuning would; return it or what is wrong with it.
+
+    Its device must exist unless `where` is not ``here``.
+    """
     from autotune_nb.tuning.target import resolve
 
     try:
-        return {"target": str(resolve(text)), "error": ""}
+        return {"target": str(resolve(text, measured_here=where == "here")), "error": ""}
     except TargetError as error:
         return {"target": "", "error": str(error)}
 

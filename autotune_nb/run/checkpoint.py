@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from autotune_nb.run import events, lines, records, state
+from autotune_nb.run import devices, events, lines, records, state
 from autotune_nb.run.records import (
     Budget,
     CurvePoint,
@@ -97,7 +97,7 @@ def _digest(file: BinaryIO, size: int) -> str:
 def _code() -> str:
     """Return the digest of the code that makes a state, so that no older fold is trusted."""
     digest = hashlib.sha256()
-    for module in (events, records, state):
+    for module in (devices, events, records, state):
         digest.update(Path(module.__file__ or "").read_bytes())
     digest.update(Path(__file__).read_bytes())
     return digest.hexdigest()
@@ -130,6 +130,7 @@ def _unpack(value: dict[str, Any], initial: State) -> State:
     value["focus"] = None if value["focus"] is None else tuple(value["focus"])
     value["curve"] = tuple(CurvePoint(**point) for point in value["curve"])
     value["requests"] = tuple(RequestState(**request) for request in value["requests"])
+    value["devices"] = tuple(devices.DeviceState.from_json(device) for device in value["devices"])
     value["recovered"] = tuple(value["recovered"])
     for pairs in ("recent", "open_rounds"):
         value[pairs] = tuple((first, second) for first, second in value[pairs])

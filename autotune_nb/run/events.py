@@ -121,6 +121,39 @@ class TrialDone(Event):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementLost(Event):
+    """A server was gone, or hung, before it had measured a candidate; this is no trial.
+
+    Attributes
+    ----------
+    candidate
+        Hash of the scheduled module.
+    device
+        The server.
+    reason
+        What is known of it.
+    dropped
+        True if the candidate is not tried again.
+    """
+
+    kind: ClassVar[str] = "measurement_lost"
+    round: int
+    task: int
+    candidate: str
+    device: str
+    reason: str = ""
+    dropped: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesSeen(Event):
+    """These devices are there to measure from now on."""
+
+    kind: ClassVar[str] = "devices"
+    present: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RoundFinished(Event):
     """All trials of a round are done (or were dropped by a stop)."""
 
@@ -203,6 +236,8 @@ EVENT_TYPES: dict[str, type[Event]] = {
         RoundStarted,
         RoundSearched,
         TrialDone,
+        MeasurementLost,
+        DevicesSeen,
         RoundFinished,
         TaskSetAside,
         RequestTaken,

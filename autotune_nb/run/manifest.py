@@ -117,6 +117,8 @@ class Manifest:
         How it tunes.
     tasks
         The extracted tasks, in order of their ids.
+    measure
+        Where candidates are measured, as `Measure.to_json` gives it; empty for `device` itself.
     created
         When, in seconds since the Unix epoch.
     read_only
@@ -133,6 +135,7 @@ class Manifest:
     options: Options
     tasks: tuple[TaskInfo, ...]
     created: float
+    measure: dict[str, Any] = dataclasses.field(default_factory=dict)
     read_only: bool = False
     format: int = FORMAT
 

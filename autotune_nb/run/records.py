@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from autotune_nb.errors import BudgetError
+from autotune_nb.run.devices import DeviceState
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +197,8 @@ class State:
         Time spent in each step; builds and searches overlap, so the sum may exceed `used_s`.
     recent
         (used_s, trials) marks from which `trials_per_s` is taken.
+    devices
+        Who measured, in order of their first trial.
     """
 
     tasks: tuple[TaskState, ...]
@@ -215,6 +218,7 @@ class State:
     requests: tuple[RequestState, ...] = ()
     recovered: tuple[str, ...] = ()
     recent: tuple[tuple[float, int], ...] = ()
+    devices: tuple[DeviceState, ...] = ()
     pid: int | None = None
     started: float | None = None
     time: float = 0.0

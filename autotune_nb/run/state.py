@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from autotune_nb.errors import RunError
 from autotune_nb.run import events as ev
+from autotune_nb.run.devices import DevicesDraft
 from autotune_nb.run.records import (
     Budget,
     CurvePoint,
@@ -100,6 +101,7 @@ class Draft:
         self._requests = {r.id: r for r in state.requests}
         self._recovered = list(state.recovered)
         self._recent = list(state.recent)
+        self._devices = DevicesDraft(state.devices)
         self._trials = state.trials
         self._failed = state.failed_trials
         self._used_s = state.used_s
@@ -135,6 +137,7 @@ class Draft:
             requests=tuple(self._requests.values()),
             recovered=tuple(self._recovered),
             recent=tuple(self._recent),
+            devices=self._devices.freeze(),
             open_rounds=tuple(self._open.items()),
             **self._changes,  # type: ignore[arg-type]
         )
@@ -186,6 +189,7 @@ class Draft:
         task.trials += 1
         if task.state == "waiting":
             task.state = "tuning"
+        self._devices.trial(event, self._used_s)
         self._costs[1] += event.build_s
         self._costs[2] += event.measure_s
         if event.latency_s is None:
@@ -246,6 +250,13 @@ class Draft:
         while len(self._recent) > 2 and self._trials - self._recent[1][1] >= _RATE_WINDOW:
             self._recent.pop(0)
 
+    def _on_measurement_lost(self, event: ev.MeasurementLost) -> None:
+        self._task(event.task)
+        self._devices.lost(event)
+
+    def _on_devices(self, event: ev.DevicesSeen) -> None:
+        self._devices.seen(event)
+
     def _on_task_set_aside(self, event: ev.TaskSetAside) -> None:
         task = self._task(event.task)
         task.state, task.note = event.state, event.reason
@@ -253,6 +264,7 @@ class Draft:
     def _on_tuner_started(self, event: ev.TunerStarted) -> None:
         self._recent.clear()
         self._open.clear()
+        self._devices.rest()
         for index in range(len(self._base.tasks)):
             task = self._task(index)
             if task.state == "failed":  # the cause may be gone: it gets another round

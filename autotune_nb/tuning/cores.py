@@ -26,6 +26,13 @@ def available_cores() -> int:
     return max(count, 1)
 
 
+def core_numbers() -> set[int]:
+    """Return the numbers of the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
 def cpuinfo() -> str:
     """Return what Linux says about the processors; '' elsewhere."""
     try:

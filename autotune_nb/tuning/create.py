@@ -12,6 +12,8 @@ from autotune_nb.network import store
 from autotune_nb.network.network import Network
 from autotune_nb.run import database, directory, seeds
 from autotune_nb.run.manifest import Manifest, Options
+from autotune_nb.run.measure import Measure
+from autotune_nb.tuning import alike, rpc_ask
 from autotune_nb.tuning import target as targets
 from autotune_nb.tuning.extract import extract
 from autotune_nb.tuning.launch import versions
@@ -25,8 +27,12 @@ def create(
     target: str | Mapping[str, Any],
     options: Options,
     seed_from: Sequence[str | Path] = (),
+    *,
+    measure: Measure | None = None,
 ) -> None:
     """Make a run directory for a network on a target; nothing is tuned yet.
+
+    `measure` says where candidates are measured, if not on the target's device of this machine.
 
     Records of equal workloads in `seed_from` (runs, or directories of runs) are what its search
     starts from.
@@ -40,8 +46,19 @@ def create(
         If there is something at `path` already, or `seed_from` holds no run for this target.
     TargetError, NetworkError
         If the target does not exist here, or there is nothing to tune.
+    TrackerError
+        If `measure` names a tracker that cannot be reached or has no such servers.
     """
-    resolved = targets.resolve(target)
+    measure = measure or Measure()
+    if measure.remote:
+        rpc_ask.servers(measure)
+    device = targets.device(target)
+    alike.check(measure, device)
+    resolved = targets.resolve(alike.narrowed(target, measure), measured_here=not measure.remote)
+    if measure.remote:
+        device_name = measure.key
+    else:
+        device_name = targets.device_name(resolved, int(device.partition(":")[2] or 0))
     extraction = extract(network, resolved)
     config = json.loads(str(resolved))
     seed_records = seeds.collect(seed_from, extraction.tasks, config)
@@ -53,7 +70,6 @@ def create(
         (listings / f"{task.id}.py").write_text(text + "\n")
     database.append_workloads(run, extraction.workloads)
     seeds.write(run, seed_records)
-    device = targets.device(target)
     Manifest(
         name=network.name,
         network_fingerprint=network.fingerprint(),
@@ -66,9 +82,10 @@ def create(
         },
         target=config,
         device=device,
-        device_name=targets.device_name(resolved, int(device.partition(":")[2] or 0)),
+        device_name=device_name,
         versions=versions(),
         options=options.resolved(device),
         tasks=extraction.tasks,
         created=time.time(),
+        measure=measure.to_json(),
     ).write(run)

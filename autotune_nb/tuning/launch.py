@@ -21,7 +21,8 @@ from autotune_nb.errors import AutotuneError, RunError, RunLockedError, TuningFa
 from autotune_nb.run import database
 from autotune_nb.run import events as ev
 from autotune_nb.run.directory import RunDirectory, RunWriter
-from autotune_nb.tuning import cores
+from autotune_nb.run.measure import Measure, cores_of
+from autotune_nb.tuning import cores, rpc_ask
 from autotune_nb.tuning.clock import Clock
 from autotune_nb.tuning.messages import TARGET_VARIABLE
 from autotune_nb.tuning.pipeline import Pipeline
@@ -67,7 +68,8 @@ def check_origin(run: RunDirectory) -> None:
     manifest = run.manifest
     check_versions(manifest.versions, run.path)
     here = cores.cpu_name(cores.cpuinfo())
-    if manifest.device.startswith("cpu") and manifest.device_name not in ("", here):
+    remote = Measure.from_json(manifest.measure).remote
+    if not remote and manifest.device.startswith("cpu") and manifest.device_name not in ("", here):
         raise RunError(
             f"{run.path}: was measured on {manifest.device_name}, this machine has {here}: their "
             "times cannot be compared; tune it there, or make a new run here from its records"
@@ -105,6 +107,9 @@ def start(path: Path) -> int:
             f"{path}: process {holder.pid or '?'} is tuning this run already; watch it with "
             f"'autotune-nb watch {path}' or end it with 'autotune-nb stop {path}'"
         )
+    measure = Measure.from_json(run.manifest.measure)
+    if measure.remote:
+        rpc_ask.probe(measure, run.manifest.target, run.manifest.device)
     try:
         log = run.tuner_log.open("ab")
     except OSError as error:
@@ -159,6 +164,10 @@ def serve(path: str, modules: Modules = TVM_MODULES) -> int:
 
 def _tune(writer: RunWriter, modules: Modules, heard: list[int]) -> str:
     manifest = writer.directory.manifest
+    measure = Measure.from_json(manifest.measure)
+    sets = {n for d in measure.devices if d.startswith("cpu") for n in cores_of(d)}
+    if sets:  # all but what measures stays off them, this process and so those that it starts
+        os.sched_setaffinity(0, cores.core_numbers() - sets or sets)
     count = cores.available_cores()
     plan = make_plan(manifest, count, cores.total_memory())
     plan = dataclasses.replace(plan, modules=modules)
@@ -182,6 +191,8 @@ def _tune(writer: RunWriter, modules: Modules, heard: list[int]) -> str:
         {
             TARGET_VARIABLE: target,
             "TVM_NUM_THREADS": str(threads),
+            # TVM binds threads to the machine's first cores, whatever set the process is kept on
+            **({"TVM_BIND_THREADS": "0"} if sets else {}),
             # the workers are the parallelism; libraries in them must not start threads of their own
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -199,6 +210,7 @@ def _tune(writer: RunWriter, modules: Modules, heard: list[int]) -> str:
             target=target,
             device=manifest.device,
             scratch=str(scratch),
+            measure=measure,
         )
         tuner = Tuner(writer, pipeline, clock)
         for number in _SIGNALS:

@@ -1,22 +1,32 @@
 """Rounds on their way through search, build and measurement, on warm workers.
 
 A round is one task's batch of candidates. Searching and building of several rounds overlap. On a
-CPU target measurements do not: while candidates are timed, nothing else of ours runs. On a GPU
-target a process of its own owns the device and times candidates as soon as they are built.
+CPU target measurements do not: while candidates are timed, nothing else of ours runs. Where other
+devices measure, candidates are timed as soon as they are built; see `measuring`.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import statistics
 
 from autotune_nb.run.manifest import Options
+from autotune_nb.run.measure import Measure
+from autotune_nb.tuning.measuring import measurers
 from autotune_nb.tuning.messages import MeasureOptions
 from autotune_nb.tuning.plan import Plan, build_timeout_s
 from autotune_nb.tuning.process import Answer, Worker, Workers
-from autotune_nb.tuning.rounds import Finished, Item, Measured, Outcome, Round, Searched
+from autotune_nb.tuning.rounds import (
+    Devices,
+    Finished,
+    Gone,
+    Item,
+    Measured,
+    Outcome,
+    Round,
+    Searched,
+)
 from autotune_nb.tuning.searchers import Searchers
 
 _LOSSES = 3
@@ -37,6 +47,8 @@ class Pipeline:
         The run directory, TVM's target configuration as JSON, and the device that measures.
     scratch
         Folder for exported candidates.
+    measure
+        Where candidates are measured, if not by `device` alone.
     """
 
     def __init__(
@@ -49,18 +61,19 @@ class Pipeline:
         target: str,
         device: str,
         scratch: str,
+        measure: Measure | None = None,
     ) -> None:
         self._workers = workers
         self._plan = plan
         self._options = options
         self._target = target
-        self._device = device
         self._scratch = None if plan.exclusive else scratch
         self._searchers = Searchers(workers, plan, directory=directory, target=target)
         self._builders = workers.add("build", plan.builders, memory_bytes=plan.memory_bytes)
-        self._measurers = (
-            self._builders if plan.exclusive else workers.add("measure", owns_device=True)
+        self._measurers = measurers(
+            workers, plan, options, scratch=scratch, device=device, measure=measure or Measure()
         )
+        self._present: tuple[str, ...] = ()
         self._rounds: list[Round] = []
         self._best: dict[int, float] = {}
         self._paused = False
@@ -155,8 +168,14 @@ class Pipeline:
             self._take_proposal(answer, subject, outcomes)
         elif what == "build":
             self._take_build(answer, subject, outcomes)
+        elif what == "acquire":
+            self._measurers.acquired(answer)
         elif what == "measure":
-            self._take_measurement(answer, subject, outcomes)
+            judged = self._measurers.judge(answer, subject)
+            if isinstance(judged, Gone):
+                outcomes.append(judged)
+            else:
+                self._take_measurement(judged, subject, outcomes)
         elif what == "learn" and answer.status == "done":
             self._searchers.share(answer.worker, subject, answer.value)
         elif what == "open" and answer.status != "done":
@@ -231,14 +250,17 @@ class Pipeline:
         self._retire(outcomes)
         if self._paused:
             for worker in self._workers:
-                if not (worker.busy and worker.job[0] == "measure"):
+                if not (worker.busy and worker.job[0] in ("measure", "acquire")):
                     worker.suspend()
             return
         if self._plan.exclusive:
             self._advance_exclusively()
         else:
             self._build_where_idle()
-            self._measure_built(self._oldest("built"))
+            self._measurers.serve(self._oldest("built"), self._timing)
+            if self._measurers.present != self._present:
+                self._present = self._measurers.present
+                outcomes.append(Devices(present=self._present))
         self._searchers.serve()
 
     def _advance_exclusively(self) -> None:
@@ -252,7 +274,8 @@ class Pipeline:
             return
         if ready and not building:
             assert current is not None
-            self._measure_built([i for i in current.items if i.status == "built"])
+            built = [i for i in current.items if i.status == "built"]
+            self._measurers.serve(built, self._timing)
             return
         if not building:
             for worker in self._workers:
@@ -281,38 +304,12 @@ class Pipeline:
                 ),
             )
 
-    def _measure_built(self, built: list[Item]) -> None:
-        if self._plan.exclusive:
-            if built and built[0].holder is not None:
-                self._quieten(built[0].holder)
-                self._measure(built[0].holder, built[0])
-            return
-        for worker in self._measurers:
-            if not worker.busy and built:
-                self._measure(worker, built.pop(0))
-
-    def _quieten(self, measuring: Worker) -> None:
-        """Suspend every other worker: idle ones too, whose TVM threads spin for a while yet."""
-        for worker in self._workers:
-            (worker.resume if worker is measuring else worker.suspend)()
-
-    def _measure(self, worker: Worker, item: Item) -> None:
-        item.status = "measuring"
-        options = MeasureOptions(
+    def _timing(self, item: Item) -> MeasureOptions:
+        return MeasureOptions(
             repeats=self._options.repeats,
             min_repeat_ms=self._options.min_repeat_ms,
             best_s=self._best.get(item.round.task),
             cool_down_ms=self._options.cool_down_ms,
-        )
-        worker.submit(
-            ("measure", item),
-            f"{self._plan.modules.candidates}:measure",
-            item.key,
-            json.dumps(item.source.args_info),
-            self._device,
-            self._scratch,
-            options,
-            timeout_s=self._options.measure_timeout_s,
         )
 
     def _requeue_lost(self, outcomes: list[Outcome]) -> None:

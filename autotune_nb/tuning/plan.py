@@ -31,12 +31,15 @@ class Modules:
         Module with ``open_run``, ``propose`` and ``learn``.
     candidates
         Module with ``build`` and ``measure``.
+    remote
+        Module with ``acquire`` and ``measure``, for servers.
     preload
         Module that is imported once for all workers that are forked.
     """
 
     search: str = "autotune_nb.tuning.search"
     candidates: str = "autotune_nb.tuning.jobs"
+    remote: str = "autotune_nb.tuning.rpc_jobs"
     preload: str = "autotune_nb.tuning.preload"
 
 
@@ -82,7 +85,8 @@ class Plan:
 def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -> Plan:
     """Return the plan for a run on a machine with this many cores and bytes for the tuner."""
     options = manifest.options
-    exclusive = manifest.device.startswith("cpu")
+    on_cpu = manifest.device.startswith("cpu")
+    exclusive = on_cpu and not manifest.measure
     if exclusive:
         searchers = min(4, cores)
         builders = options.workers or cores
@@ -94,7 +98,7 @@ def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -
         lookahead = 2 * builders + searchers * options.batch_size
     searchers = max(1, min(searchers, len(manifest.tasks)))
     population = options.population or _POPULATION
-    fresh = population * (_FRESH_SHARE_CPU if exclusive else _FRESH_SHARE_GPU)
+    fresh = population * (_FRESH_SHARE_CPU if on_cpu else _FRESH_SHARE_GPU)
     limit = None
     if memory_bytes is not None:
         # sharing alone would leave too little for a build where there are many cores

@@ -17,7 +17,9 @@ class Item:
     status: str = "queued"  # then building, built, measuring, done
     holder: Worker | None = None
     generation: int = 0
-    losses: int = 0  # how often its holder died while it had nothing to do
+    losses: int = 0  # how often its holder, or what measured it, was gone through no fault of it
+    device: str = ""  # what measures it
+    lost_on: set[str] = dataclasses.field(default_factory=set)
     build_s: float = 0.0
 
     @property
@@ -72,4 +74,21 @@ class Finished:
     round: Round
 
 
-Outcome = Searched | Measured | Finished
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """A measurement that says nothing of its candidate; `dropped` if it is not tried again."""
+
+    item: Item
+    device: str
+    reason: str
+    dropped: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Other devices measure from now on than before."""
+
+    present: tuple[str, ...]
+
+
+Outcome = Searched | Measured | Finished | Gone | Devices

@@ -20,6 +20,7 @@ from autotune_nb.tuning.cores import available_cores
 _CPU_NAMES = ("cpu", "llvm", "native")
 _GPU_KINDS = ("cuda", "rocm", "vulkan", "metal", "opencl")
 _PROBE_TIMEOUT_S = 60
+_BOARD_CORES = 4
 # Asked in a process of its own: a process that has initialised CUDA can fork no builders.
 _PROBE = """
 import json, sys
@@ -82,6 +83,11 @@ def device(target: str | Mapping[str, Any] | Target) -> str:
     else:
         config, index = _parse(target)
     return "cpu" if config["kind"] == "llvm" else f"{config['kind']}:{index}"
+
+
+def configuration(target: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `target` says itself as TVM's configuration, without completing it."""
+    return _parse(target)[0]
 
 
 def device_name(target: Target, index: int = 0) -> str:
@@ -181,7 +187,8 @@ def _complete_cpu(config: dict[str, Any], measured_here: bool) -> Target:
         masked = _masked_features(system)
         if masked and "mattr" not in config:
             config["mattr"] = [f"-{feature}" for feature in masked]
-    config.setdefault("num-cores", available_cores())
+    # how many a board has is not known here; four is what most have
+    config.setdefault("num-cores", _BOARD_CORES if foreign else available_cores())
     if not isinstance(config["num-cores"], int) or config["num-cores"] < 1:
         raise TargetError(
             f"target llvm: num-cores is {config['num-cores']!r}; give a number of cores from 1"

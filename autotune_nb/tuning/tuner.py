@@ -18,7 +18,7 @@ from autotune_nb.run.records import Budget
 from autotune_nb.tuning import scheduler
 from autotune_nb.tuning.clock import Clock
 from autotune_nb.tuning.pipeline import Pipeline
-from autotune_nb.tuning.rounds import Finished, Measured, Outcome, Searched
+from autotune_nb.tuning.rounds import Devices, Finished, Gone, Measured, Outcome, Searched
 
 _STEP_S = 0.2
 _SEARCH_TRIES = 2  # a search that crashes this often in a row sets its task aside
@@ -217,6 +217,10 @@ class Tuner:
             self._journal_trial(outcome)
         elif isinstance(outcome, Searched):
             self._journal_search(outcome)
+        elif isinstance(outcome, Devices):
+            self._note(ev.DevicesSeen(present=outcome.present, **self._when()))
+        elif isinstance(outcome, Gone):
+            self._journal_lost(outcome)
         else:
             self._journal_round(outcome)
 
@@ -277,7 +281,20 @@ class Tuner:
                 build_s=round(outcome.item.build_s, 4),
                 measure_s=round(outcome.measure_s, 4),
                 record=database.digest(line),
-                device=self._manifest.device,
+                device=outcome.item.device or self._manifest.device,
+                **self._when(),
+            )
+        )
+
+    def _journal_lost(self, outcome: Gone) -> None:
+        self._note(
+            ev.MeasurementLost(
+                round=outcome.item.round.number,
+                task=outcome.item.round.task,
+                candidate=outcome.item.key,
+                device=outcome.device,
+                reason=outcome.reason,
+                dropped=outcome.dropped,
                 **self._when(),
             )
         )

@@ -29,6 +29,7 @@ def strategy(hint):
     return {
         float: NUMBERS,
         int: st.integers(-(2**40), 2**40),
+        bool: st.booleans(),
         str: TEXT,
         type(None): st.none(),
     }[hint]
