@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from autotune_nb import __version__
-from autotune_nb.cli import about, exchange, results, steering
+from autotune_nb.cli import about, devices, exchange, results, steering
 from autotune_nb.errors import AutotuneError
 
 _DESCRIPTION = (
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     steering.add_verbs(verbs)
     results.add_verbs(verbs)
     exchange.add_verbs(verbs)
+    devices.add_verbs(verbs)
     return top
 
 

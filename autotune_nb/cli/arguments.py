@@ -7,6 +7,9 @@ import json
 import sys
 from typing import Any
 
+from autotune_nb.errors import InputError
+from autotune_nb.run.measure import Measure, local, rpc
+
 Verbs = Any  # argparse's action for sub-parsers has no public name
 
 
@@ -36,6 +39,34 @@ def add_budget(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--seconds", type=float, metavar="S", help="budget of the run in seconds of tuning"
     )
+
+
+def add_measure(verb: argparse.ArgumentParser) -> None:
+    """Add where candidates are measured."""
+    verb.add_argument(
+        "--tracker",
+        metavar="HOST:PORT",
+        help="measure on the servers of a TVM tracker, those with --key",
+    )
+    verb.add_argument("--key", help="key under which the servers registered with the tracker")
+    verb.add_argument(
+        "--devices",
+        metavar="LIST",
+        help="measure on several devices of this machine: cuda:0,cuda:1, or cores cpu:0-3,cpu:4-7",
+    )
+
+
+def measure(options: argparse.Namespace) -> Measure | None:
+    """Return what `add_measure` was given; None for the target's own device."""
+    if options.tracker is None:
+        if options.key is not None:
+            raise InputError("--key names servers of a tracker; pass --tracker HOST:PORT as well")
+        return None if options.devices is None else local(options.devices)
+    if options.devices is not None:
+        raise InputError("--devices and --tracker exclude each other; pass one of them")
+    if options.key is None:
+        raise InputError("--tracker needs the key of the servers to use; pass --key KEY as well")
+    return rpc(options.tracker, key=options.key)
 
 
 def add_layout(verb: argparse.ArgumentParser) -> None:

@@ -13,8 +13,10 @@ from autotune_nb.cli.arguments import (
     Verbs,
     add_budget,
     add_layout,
+    add_measure,
     add_run,
     add_verb,
+    measure,
     print_json,
     shape,
 )
@@ -64,6 +66,7 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="RUN",
         help="start from the records of a run, or of all runs in a directory; repeatable",
     )
+    add_measure(verb)
     _add_detach(verb)
 
     verb = add_verb(verbs, "resume", _resume, "go on tuning a run, or end its pause")
@@ -94,13 +97,16 @@ def _tune(options: argparse.Namespace) -> int:
     stem = Path(options.network).stem if is_model else options.network.lower()
     path = Path(options.run or Path("runs") / stem)
     require_free(path)
-    doctor.require(doctor.check(options.target, quick=True, directory=path))
+    where = measure(options)
+    remote = where is not None and where.remote
+    doctor.require(doctor.check(options.target, quick=True, directory=path, remote=remote))
     extra = {"batch_size": options.batch_trials, "workers": options.workers}
     session = TuningSession.create(
         path,
         _model(options) if is_model else _zoo(options),
         options.target,
         seed_from=options.seed_from,
+        measure=where,
         seed=options.seed,
         **{k: v for k, v in extra.items() if v is not None},
     )
