@@ -132,6 +132,6 @@ def _unpack(value: dict[str, Any], initial: State) -> State:
     value["requests"] = tuple(RequestState(**request) for request in value["requests"])
     value["devices"] = tuple(devices.DeviceState.from_json(device) for device in value["devices"])
     value["recovered"] = tuple(value["recovered"])
-    for pairs in ("recent", "open_rounds"):
+    for pairs in ("recent", "open_rounds", "waiting"):
         value[pairs] = tuple((first, second) for first, second in value[pairs])
     return State(**value)

@@ -52,15 +52,21 @@ class DeviceState:
 class DevicesDraft:
     """The devices while a batch of events is applied."""
 
-    def __init__(self, devices: Iterable[DeviceState]) -> None:
+    def __init__(self, devices: Iterable[DeviceState], waiting: Iterable[tuple[int, int]]) -> None:
         self._devices = {device.name: device for device in devices}
+        self._waiting = dict(waiting)
 
     def freeze(self) -> tuple[DeviceState, ...]:
         """Return the devices as they now are, in order of their first appearance."""
         return tuple(self._devices.values())
 
+    def waiting(self) -> tuple[tuple[int, int], ...]:
+        """Return the rounds with candidates that are not measured yet, and how many."""
+        return tuple(self._waiting.items())
+
     def trial(self, event: ev.TrialDone, used_s: float) -> None:
         """Count a trial for its device; what failed before it was measured counts for none."""
+        self._less(event.round)
         if not event.device or not (event.measure_s or event.latency_s):
             return
         old = self._known(event.device)
@@ -75,6 +81,16 @@ class DevicesDraft:
         """Count a measurement that was lost."""
         old = self._known(event.device)
         self._devices[event.device] = dataclasses.replace(old, lost=old.lost + 1)
+        if event.dropped:
+            self._less(event.round)
+
+    def searched(self, event: ev.RoundSearched) -> None:
+        """Take note of the candidates of a round."""
+        self._waiting[event.round] = event.candidates
+
+    def finished(self, number: int) -> None:
+        """Forget what is left of a round, which was dropped."""
+        self._waiting.pop(number, None)
 
     def seen(self, event: ev.DevicesSeen) -> None:
         """Take note of who is there."""
@@ -84,8 +100,13 @@ class DevicesDraft:
 
     def rest(self) -> None:
         """Forget when trials ended: a tuner starts, and what was before it makes no device slow."""
+        self._waiting.clear()
         for name, old in self._devices.items():
             self._devices[name] = dataclasses.replace(old, marks=())
+
+    def _less(self, number: int) -> None:
+        if self._waiting.get(number, 0) > 0:
+            self._waiting[number] -= 1
 
     def _known(self, name: str) -> DeviceState:
         return self._devices.get(name) or DeviceState(name=name)

@@ -199,6 +199,8 @@ class State:
         (used_s, trials) marks from which `trials_per_s` is taken.
     devices
         Who measured, in order of their first trial.
+    waiting
+        (round, candidates) that were found and are not measured yet.
     """
 
     tasks: tuple[TaskState, ...]
@@ -219,6 +221,7 @@ class State:
     recovered: tuple[str, ...] = ()
     recent: tuple[tuple[float, int], ...] = ()
     devices: tuple[DeviceState, ...] = ()
+    waiting: tuple[tuple[int, int], ...] = ()
     pid: int | None = None
     started: float | None = None
     time: float = 0.0
@@ -228,6 +231,12 @@ class State:
     def next_task(self) -> int | None:
         """The task of the newest round under way, or None."""
         return self.open_rounds[-1][1] if self.open_rounds else None
+
+    @property
+    def queue(self) -> int:
+        """Candidates that were found and are not measured yet."""
+        under_way = dict(self.open_rounds)
+        return sum(count for number, count in self.waiting if number in under_way)
 
     @property
     def partial(self) -> bool:

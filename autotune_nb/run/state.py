@@ -101,7 +101,7 @@ class Draft:
         self._requests = {r.id: r for r in state.requests}
         self._recovered = list(state.recovered)
         self._recent = list(state.recent)
-        self._devices = DevicesDraft(state.devices)
+        self._devices = DevicesDraft(state.devices, state.waiting)
         self._trials = state.trials
         self._failed = state.failed_trials
         self._used_s = state.used_s
@@ -138,6 +138,7 @@ class Draft:
             recovered=tuple(self._recovered),
             recent=tuple(self._recent),
             devices=self._devices.freeze(),
+            waiting=self._devices.waiting(),
             open_rounds=tuple(self._open.items()),
             **self._changes,  # type: ignore[arg-type]
         )
@@ -238,11 +239,13 @@ class Draft:
 
     def _on_round_searched(self, event: ev.RoundSearched) -> None:
         self._check_open(event)
+        self._devices.searched(event)
         self._costs[0] += event.search_s
 
     def _on_round_finished(self, event: ev.RoundFinished) -> None:
         self._check_open(event)
         del self._open[event.round]
+        self._devices.finished(event.round)
         task = self._task(event.task)
         task.rounds.append((task.trials, task.best_latency_s))
         self._recent.append((self._used_s, self._trials))

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from autotune_nb.run import lines
 from autotune_nb.run.lock import Holder
 from autotune_nb.run.state import State
-from autotune_nb.view import markup
+from autotune_nb.view import devices, markup
 from autotune_nb.view.plots.convergence import convergence
 from autotune_nb.view.sanitise import escape
 from autotune_nb.view.source import Source, directory_of, state_of
@@ -80,7 +80,8 @@ class Snapshot:
         ]
         if self.plot:
             parts += figures_html([convergence(self.state, names=["total"], theme=self.theme)])
-        parts += [markup.damage(self.state), markup.failures(self.state)]
+        notes = (devices.table, markup.damage, markup.failures)
+        parts += [note(self.state) for note in notes]
         return "".join(parts)
 
     def __str__(self) -> str:

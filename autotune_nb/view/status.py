@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune_nb.run.lock import Holder
 from autotune_nb.run.state import State, TaskState
+from autotune_nb.view import devices
 
 _AT_WORK = frozenset({"starting", "tuning", "paused"})
 SILENT_AFTER_S = 60.0  # a heartbeat older than this is worth telling
@@ -139,6 +140,7 @@ def to_json(state: State, where: Status) -> dict[str, Any]:
         "next_task": state.next_task,
         "budget": {"trials": state.budget.trials, "seconds": state.budget.seconds},
         "heartbeat_age_s": where.heartbeat_age_s,
+        **devices.to_json(state),
         "tasks": [
             {
                 "id": task.info.id,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from autotune_nb.run.lock import Holder
 from autotune_nb.run.state import State, TaskState
-from autotune_nb.view import sanitise
+from autotune_nb.view import devices, sanitise
 from autotune_nb.view.sanitise import clean, pad, shorten
 from autotune_nb.view.status import error_totals, missing_results, progress, share, status
 from autotune_nb.view.units import duration, milliseconds, percent, significant
@@ -193,6 +193,7 @@ def _summary(state: State, holder: Holder | None, columns: int, now: float) -> l
         name = clean(state.tasks[state.next_task].info.name)
         facts.append(f"Next task: {state.next_task} {name}")
     lines.extend(_flow(facts, columns))
+    lines.extend(devices.text_lines(state))
     if state.focus is not None:
         lines.append(f"Only tasks {', '.join(map(str, state.focus))} get trials")
     errors = error_totals(state)

@@ -16,7 +16,7 @@ import ipywidgets as widgets
 
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.state import State, initial
-from autotune_nb.view import curve, markup, registry
+from autotune_nb.view import curve, devices, markup, registry
 from autotune_nb.view.controls import Controls, Now
 from autotune_nb.view.history import History
 from autotune_nb.view.outlook import Outlook
@@ -208,7 +208,8 @@ class View:
         _set(self._head, markup.summary(self._state, self._status(), self._title))
         self.controls.tell()
         if everything:
-            _set(self._failures, markup.damage(self._state) + markup.failures(self._state))
+            notes = (devices.table, markup.damage, markup.failures)
+            _set(self._failures, "".join(note(self._state) for note in notes))
             self._draw_table()
             self._outlook.update(self._state, self.controls.slider.max)
             _set(self._forecast, self._outlook.words(self._state, self.controls.slider.value))
