@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from autotune_nb.run import devices, events, lines, records, state
+from autotune_nb.run import choices, devices, events, lines, records, state
 from autotune_nb.run.records import (
     Budget,
     CurvePoint,
@@ -97,14 +97,15 @@ def _digest(file: BinaryIO, size: int) -> str:
 def _code() -> str:
     """Return the digest of the code that makes a state, so that no older fold is trusted."""
     digest = hashlib.sha256()
-    for module in (devices, events, records, state):
+    for module in (choices, devices, events, records, state):
         digest.update(Path(module.__file__ or "").read_bytes())
     digest.update(Path(__file__).read_bytes())
     return digest.hexdigest()
 
 
 def _tasks(run: State) -> str:
-    return hashlib.sha256(repr([task.info for task in run.tasks]).encode()).hexdigest()
+    told = repr([task.info for task in run.tasks]) + repr(run.choices)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _pack(value: Any) -> Any:
@@ -132,6 +133,7 @@ def _unpack(value: dict[str, Any], initial: State) -> State:
     value["requests"] = tuple(RequestState(**request) for request in value["requests"])
     value["devices"] = tuple(devices.DeviceState.from_json(device) for device in value["devices"])
     value["recovered"] = tuple(value["recovered"])
+    value["choices"] = initial.choices
     for pairs in ("recent", "open_rounds", "waiting"):
         value[pairs] = tuple((first, second) for first, second in value[pairs])
     return State(**value)

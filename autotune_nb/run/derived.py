@@ -77,7 +77,7 @@ def account(run: RunDirectory) -> Account:
     try:
         events = journal.read(run.journal)[0]
     except RunError:
-        kept = salvage(initial(tasks), lines.read(run.journal)[0]).kept
+        kept = salvage(initial(tasks, run.manifest.choices), lines.read(run.journal)[0]).kept
         events = [ev.decode(line) for line in kept]
     # second: a record is written before its event
     found = database.read_records(run.path)[0]

@@ -54,6 +54,53 @@ class TaskInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Formulation:
+    """One way to compute what a `Choice` is about.
+
+    Attributes
+    ----------
+    name
+        ``direct``, or the algorithm, for example ``winograd4``.
+    tasks
+        IDs of the tasks that one execution runs; one that runs twice is named twice.
+    """
+
+    name: str
+    tasks: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A part of the network with several formulations, of which the fastest counts.
+
+    Attributes
+    ----------
+    name
+        TVM's name of the function that computes it directly.
+    weight
+        How often it occurs in the network.
+    formulations
+        The direct one first.
+    """
+
+    name: str
+    weight: int
+    formulations: tuple[Formulation, ...]
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], tasks: int) -> Choice:
+        """Make a choice, between tasks of a run of `tasks`, of what JSON left of it."""
+        formulations = tuple(
+            Formulation(name=f["name"], tasks=tuple(f["tasks"])) for f in value["formulations"]
+        )
+        if not formulations or not all(f.tasks for f in formulations):
+            raise TypeError(f"its choice {value['name']} has no formulation, or one of no tasks")
+        if any(not 0 <= task < tasks for f in formulations for task in f.tasks):
+            raise TypeError(f"its choice {value['name']} names a task that does not exist")
+        return cls(name=value["name"], weight=value["weight"], formulations=formulations)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """What a run may spend in all, over every session: trials, seconds of tuning, or both.
 
@@ -125,12 +172,15 @@ class TaskState:
         Finished rounds as (trials spent, best latency or None) after each: what the gradient
         scheduler learns from.
     state
-        ``waiting`` (no trial yet), ``tuning``, ``failed`` (until a tuner starts again) or
-        ``exhausted``.
+        ``waiting`` (no trial yet), ``tuning``, ``failed`` (until a tuner starts again),
+        ``exhausted`` or ``dropped`` (its formulation is too slow).
     note
         Why the task was set aside.
     errors
         Failures by kind.
+    uses
+        For the task of a `Choice`, how often the network runs it as things stand: 0 while another
+        formulation is chosen. None for any other task, which always runs.
     """
 
     info: TaskInfo
@@ -143,6 +193,17 @@ class TaskState:
     state: str = "waiting"
     note: str = ""
     errors: tuple[ErrorCount, ...] = ()
+    uses: int | None = None
+
+    @property
+    def weight(self) -> int:
+        """How often the network runs the task as things stand."""
+        return self.info.weight if self.uses is None else self.uses
+
+    @property
+    def missing(self) -> bool:
+        """True for a task that the network runs and that has no result."""
+        return self.best_latency_s is None and self.uses != 0
 
     @property
     def gflops(self) -> float | None:
@@ -153,10 +214,10 @@ class TaskState:
 
     @property
     def weighted_latency_s(self) -> float | None:
-        """Latency times weight: the task's part of the estimated total."""
+        """Latency times weight: the task's part of the estimated total, 0 if it is not chosen."""
         if self.best_latency_s is None:
             return None
-        return self.best_latency_s * self.info.weight
+        return self.best_latency_s * self.weight
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +262,8 @@ class State:
         Who measured, in order of their first trial.
     waiting
         (round, candidates) that were found and are not measured yet.
+    choices
+        Parts of the network that have several formulations.
     """
 
     tasks: tuple[TaskState, ...]
@@ -226,6 +289,7 @@ class State:
     started: float | None = None
     time: float = 0.0
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
 
     @property
     def next_task(self) -> int | None:
@@ -240,13 +304,20 @@ class State:
 
     @property
     def partial(self) -> bool:
-        """True while any task has no result, so that the estimated total leaves it out."""
-        return any(t.best_latency_s is None for t in self.tasks)
+        """True while a task the network runs has no result: the estimated total leaves it out.
+
+        Of a choice one formulation with all its results is enough.
+        """
+        return any(t.missing for t in self.tasks)
 
     @property
     def estimated_total_latency_s(self) -> float | None:
-        """Sum of latency times weight over the tasks that have a result; None before any."""
-        parts = [t.weighted_latency_s for t in self.tasks if t.weighted_latency_s is not None]
+        """Sum of latency times weight over the tasks that have a result; None before any.
+
+        Of a choice only the tasks of the chosen formulation have a weight.
+        """
+        used = [t.weighted_latency_s for t in self.tasks if t.uses != 0]
+        parts = [part for part in used if part is not None]
         return math.fsum(parts) if parts else None
 
     @property

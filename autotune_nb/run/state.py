@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from autotune_nb.errors import RunError
+from autotune_nb.run import choices as ch
 from autotune_nb.run import events as ev
 from autotune_nb.run.devices import DevicesDraft
 from autotune_nb.run.records import (
     Budget,
+    Choice,
     CurvePoint,
     ErrorCount,
     RequestState,
@@ -24,9 +26,13 @@ __all__ = ["CurvePoint", "Draft", "RequestState", "State", "TaskState", "fold", 
 _RATE_WINDOW = 64  # trials over which the current speed is taken
 
 
-def initial(tasks: Sequence[TaskInfo]) -> State:
+def initial(tasks: Sequence[TaskInfo], choices: Sequence[Choice] = ()) -> State:
     """Return the state of a run in which nothing has happened yet."""
-    return State(tasks=tuple(TaskState(info=task) for task in tasks))
+    uses = ch.uses(choices, [None] * len(tasks))
+    return State(
+        tasks=tuple(TaskState(info=task, uses=uses.get(task.id)) for task in tasks),
+        choices=tuple(choices),
+    )
 
 
 def fold(state: State, events: Iterable[ev.Event]) -> State:
@@ -58,6 +64,7 @@ class _TaskDraft:
         "rounds",
         "state",
         "trials",
+        "uses",
     )
 
     def __init__(self, task: TaskState) -> None:
@@ -71,6 +78,7 @@ class _TaskDraft:
         self.state = task.state
         self.note = task.note
         self.errors = {e.kind: e for e in task.errors}
+        self.uses = task.uses
 
     def freeze(self) -> TaskState:
         return TaskState(
@@ -84,6 +92,7 @@ class _TaskDraft:
             state=self.state,
             note=self.note,
             errors=tuple(self.errors.values()),
+            uses=self.uses,
         )
 
 
@@ -110,7 +119,8 @@ class Draft:
         self._costs = [state.search_s, state.build_s, state.measure_s]
         # summed anew each time: the total must not depend on how events are batched
         self._weighted = [t.weighted_latency_s or 0.0 for t in state.tasks]
-        self._missing = sum(t.best_latency_s is None for t in state.tasks)
+        self._missing = sum(t.missing for t in state.tasks)
+        self._best_s = [t.best_latency_s for t in state.tasks]
         self._open = dict(state.open_rounds)
 
     def freeze(self) -> State:
@@ -219,9 +229,26 @@ class Draft:
         self, index: int, latency_s: float | None, trial: int | None, record: str
     ) -> None:
         task = self._task(index)
-        self._missing += (latency_s is None) - (task.best_latency_s is None)
+        if task.uses is None:
+            self._missing += (latency_s is None) - (task.best_latency_s is None)
+            self._weighted[index] = (latency_s or 0.0) * task.info.weight
         task.best_latency_s, task.best_trial, task.best_record = latency_s, trial, record
-        self._weighted[index] = (latency_s or 0.0) * task.info.weight
+        self._best_s[index] = latency_s
+        if task.uses is not None:
+            self._choose()
+
+    def _choose(self) -> None:
+        """Let each choice have its fastest formulation again, after a result of one of them."""
+        for index, count in ch.uses(self._base.choices, self._best_s).items():
+            self._weighted[index] = (self._best_s[index] or 0.0) * count
+            if self._uses(index) != count:
+                self._task(index).uses = count
+        tasks = enumerate(self._best_s)
+        self._missing = sum(best is None and self._uses(index) != 0 for index, best in tasks)
+
+    def _uses(self, index: int) -> int | None:
+        draft = self._tasks.get(index)
+        return self._base.tasks[index].uses if draft is None else draft.uses
 
     def _on_round_started(self, event: ev.RoundStarted) -> None:
         self._task(event.task)

@@ -61,7 +61,8 @@ class Replay:
 
     def _rewind(self) -> None:
         self._next = 0
-        self._state = initial(self._directory.manifest.tasks)
+        manifest = self._directory.manifest
+        self._state = initial(manifest.tasks, manifest.choices)
 
     @property
     def path(self) -> Path:

@@ -103,7 +103,8 @@ def events_of(source: Source) -> list[ev.Event]:
         return journal.read(directory.journal)[0]
     except RunError:  # damaged lines are passed over, as in the state
         raw, _ = lines.read(directory.journal)
-        kept = salvage(initial(directory.manifest.tasks), raw).kept
+        manifest = directory.manifest
+        kept = salvage(initial(manifest.tasks, manifest.choices), raw).kept
         return [ev.decode(line) for line in kept]
 
 

@@ -245,7 +245,8 @@ class View:
 
     def _past(self, trials: int) -> State:
         if self._history is None:
-            self._history = History(self._run.journal, initial(self._run.manifest.tasks))
+            manifest = self._run.manifest
+            self._history = History(self._run.journal, initial(manifest.tasks, manifest.choices))
         return self._history.at(trials)
 
     def _on_choice(self, change: Any) -> None:
