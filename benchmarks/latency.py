@@ -31,10 +31,10 @@ from autotune_nb.deploy.profile import profile_run
 from autotune_nb.errors import AutotuneError
 from autotune_nb.network.network import Network
 from autotune_nb.run import evaluations
+from autotune_nb.run.buffers import buffer_bytes
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.tuning.launch import versions
 from autotune_nb.tuning.target import cpu_name
-from autotune_nb.view.plots.roofline import buffer_bytes
 
 DETECTOR = "pp-ocrv4-det"
 NETWORKS = ("resnet-18", "resnet-50", "mobilenet", "squeezenet_v1.1", DETECTOR)
@@ -192,8 +192,8 @@ def markdown(result: dict[str, Any]) -> str:
         (
             f"{machine['processor']}, {machine['cores']} cores, {result['date']}; apache-tvm "
             f"{result['versions'].get('apache-tvm', result['versions'].get('tvm', ''))}. "
-            "Milliseconds, medians of runs in turns; float32, batch 1. *limit*: all operations "
-            "of the direct form at the measured peak, or all data at the measured bandwidth, task by task."
+            "Milliseconds, medians of runs in turns; float32, batch 1. *limit*, task by task: all "
+            "operations of the direct form at the measured peak, or all data at the bandwidth."
         ),
         "",
         f"    {result['command']}",

@@ -12,6 +12,7 @@ import functools
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tvm.driver import build as tvm_build
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.support import cc
 
-from autotune_nb.tuning import cross, nvrtc
+from autotune_nb.tuning import cold, cross, nvrtc
 from autotune_nb.tuning.messages import MeasureOptions
 
 FILL = "tvm.contrib.random.random_fill_for_measure"
@@ -80,16 +81,22 @@ def measure(
         path = library(directory, key)
         module = tvm.runtime.load_module(str(path))
         path.unlink(missing_ok=True)
-    arguments = _arguments(args_info, kind, index)
+    # how cold weights are on a GPU has not been measured
+    between_bytes = options.between_bytes if kind == "cpu" else 0
+    copies = _arguments(args_info, kind, index, between_bytes)
     if options.cool_down_ms:
         time.sleep(options.cool_down_ms / 1e3)
     dev.sync()
-    return time_candidate(module, dev, list(arguments), options)
+    if len(copies) > 1:
+        return _time(cold.Turns(module["main"], copies).seconds, options)
+    return time_candidate(module, dev, list(copies[0]), options)
 
 
-@functools.lru_cache(maxsize=8)
-def _arguments(args_info: str, kind: str, index: int) -> tuple[Any, ...]:
-    """Return filled tensors; all candidates of a task take the same."""
+@functools.lru_cache(maxsize=2)
+def _arguments(
+    args_info: str, kind: str, index: int, between_bytes: int
+) -> tuple[cold.Arguments, ...]:
+    """Return filled tensors and copies of them; all candidates of a task take the same."""
     dev = tvm.runtime.device(kind, index)
     fill = tvm.get_global_func(FILL)
     tensors = []
@@ -97,7 +104,7 @@ def _arguments(args_info: str, kind: str, index: int) -> tuple[Any, ...]:
         tensor = tvm.runtime.empty(tuple(shape), dtype=dtype, device=dev)
         fill(tensor)
         tensors.append(tensor)
-    return tuple(tensors)
+    return cold.copies_of(tensors, between_bytes)
 
 
 @functools.cache
@@ -118,27 +125,30 @@ def _linking(config: str) -> dict[str, Any]:
 def time_candidate(
     module: Any, dev: Any, arguments: list[Any], options: MeasureOptions
 ) -> list[float]:
-    """Time a candidate, with as few runs as tell what it is worth.
+    """Time a candidate whose every run takes the same arguments."""
+    return _time(functools.partial(_evaluate, module, dev, arguments), options)
+
+
+def _time(seconds: Callable[[int, int], list[float]], options: MeasureOptions) -> list[float]:
+    """Time what `seconds(number, repeat)` runs, with as few runs as tell what it is worth.
 
     TVM's own ``min_repeat_ms`` doubles the count from 1 and throws the shorter measurements away;
     here the first run tells the count at once, and a candidate far slower than the best, of which
     nobody needs a second digit, is not run again.
     """
     least_s = options.min_repeat_ms / 1e3
-    first = _evaluate(module, dev, arguments, number=1, repeat=1)[0]
+    first = seconds(1, 1)[0]
     far = math.inf if options.best_s is None else options.give_up * options.best_s
     if first < least_s or first > far:
         # the first run is the coldest, and a stall in it would make the measurement far too short
-        first = min(first, *_evaluate(module, dev, arguments, number=1, repeat=2))
+        first = min(first, *seconds(1, 2))
     if first > far or (options.repeats == 1 and first >= least_s):
         return [first]
     number = min(1_000_000, max(1, math.ceil(least_s / max(first, 1e-8))))
-    return _evaluate(module, dev, arguments, number=number, repeat=options.repeats)
+    return seconds(number, options.repeats)
 
 
-def _evaluate(
-    module: Any, dev: Any, arguments: list[Any], *, number: int, repeat: int
-) -> list[float]:
+def _evaluate(module: Any, dev: Any, arguments: list[Any], number: int, repeat: int) -> list[float]:
     evaluator = module.time_evaluator("main", dev, number=number, repeat=repeat)
     return [float(s) for s in evaluator(*arguments).results]
 

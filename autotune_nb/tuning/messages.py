@@ -58,6 +58,9 @@ class MeasureOptions:
         A candidate whose first run takes more than `give_up` times `best_s` is not timed further.
     cool_down_ms
         Pause before the first run, in milliseconds.
+    between_bytes
+        What the network touches between two executions of the candidate; 0 for nothing. On CPUs
+        the candidate is timed on weights as cold as that makes them; see `cold`.
     """
 
     repeats: int
@@ -65,3 +68,4 @@ class MeasureOptions:
     best_s: float | None
     give_up: float = 3.0
     cool_down_ms: int = 0
+    between_bytes: int = 0

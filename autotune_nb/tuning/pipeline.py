@@ -310,6 +310,7 @@ class Pipeline:
             min_repeat_ms=self._options.min_repeat_ms,
             best_s=self._best.get(item.round.task),
             cool_down_ms=self._options.cool_down_ms,
+            between_bytes=self._plan.network_bytes,
         )
 
     def _requeue_lost(self, outcomes: list[Outcome]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Collection
 
+from autotune_nb.run.buffers import network_bytes
 from autotune_nb.run.manifest import Manifest
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.tuning.messages import SearchOptions
@@ -67,6 +68,8 @@ class Plan:
         A builder that has grown beyond this is replaced when it holds nothing.
     memory_bytes
         A builder that takes more than this is killed in the middle of its job; None for no limit.
+    network_bytes
+        What one execution of the network touches.
     modules
         Where the workers' jobs are found.
     """
@@ -79,6 +82,7 @@ class Plan:
     search: SearchOptions
     recycle_bytes: int = _GIB
     memory_bytes: int | None = None
+    network_bytes: int = 0
     modules: Modules = TVM_MODULES
 
 
@@ -118,6 +122,7 @@ def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -
             seed=options.seed,
         ),
         memory_bytes=limit,
+        network_bytes=network_bytes(manifest.tasks),
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from autotune_nb.errors import InputError, RunError
+from autotune_nb.run.buffers import buffer_bytes
 from autotune_nb.run.records import TaskInfo
 from autotune_nb.view.plots.parts import label
 from autotune_nb.view.sanitise import escape
@@ -21,18 +21,7 @@ from autotune_nb.view.trace import decisions
 from autotune_nb.view.units import significant
 
 FILE = "roofline.json"  # among a run's artifacts: the peak and bandwidth of its device
-_SHAPE = re.compile(r"(?P<dtype>[a-z]+(?P<bits>\d+)?\w*)\[(?P<dims>[\d, ]*)\]")
 _LARGEST = 34.0  # of a task's mark, in pixels
-
-
-def buffer_bytes(shape: str) -> float:
-    """Return the size of a buffer given as ``float32[1, 56, 56, 64]``; NaN if it is not known."""
-    found = _SHAPE.fullmatch(shape)
-    if found is None:
-        return math.nan
-    bits = 8 if found["dtype"] == "bool" else int(found["bits"] or 0)
-    dims = [int(part) for part in found["dims"].split(",") if part.strip()]
-    return math.prod(dims) * bits / 8 if bits else math.nan
 
 
 def _traffic(task: TaskInfo) -> float:
