@@ -128,7 +128,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         session.tune(trials=options.trials, seconds=options.seconds)
         session.wait()
     library = session.compile()
-    device = roofline.of_run(session.directory)
+    # anew, as quiet or busy as the machine is for what follows
+    device = roofline.of_run(session.directory, again=True)
     baselines = [part.strip() for part in options.baselines.split(",") if part.strip()]
     evaluation = evaluate_run(session.directory, library, baselines)
     evaluations.store(session.directory, evaluation.to_json())
