@@ -2,7 +2,7 @@
 
 Between two executions of a function the network touches all that its other functions take. A
 function that is run over and over finds its weights in the nearest cache instead: ResNet-18's,
-timed so, promised almost a third less than they take in the network. So each run takes another
+timed so, promised a fifth to a quarter less than they take there. So each run takes another
 copy of all but the output and the data, which its predecessor has just written; the copies together
 are as large as what the network touches.
 """
