@@ -346,5 +346,5 @@ class TuningSession:
 
     def _ask(self, wish: str, **details: Any) -> rq.Request:
         if self.manifest.read_only:
-            raise RunError(f"{self.path}: was imported and is read-only")
+            raise RunError(f"{self.path}: was {self.manifest.origin} and is read-only")
         return rq.append(self.directory.requests, wish, **details)

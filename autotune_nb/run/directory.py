@@ -32,7 +32,8 @@ class RunDirectory:
         self.path = Path(path)
         self.manifest = Manifest.read(self.path)
         self._lock = RunLock(self.path)
-        self._follower = journal.Follower(self.journal, initial(self.manifest.tasks))
+        blank = initial(self.manifest.tasks, self.manifest.choices)
+        self._follower = journal.Follower(self.journal, blank)
 
     @property
     def journal(self) -> Path:
@@ -128,14 +129,16 @@ class RunWriter:
         self.directory = RunDirectory(path)
         if self.directory.manifest.read_only:
             raise RunError(
-                f"{path}: was imported and is read-only; tune the network in a new directory"
+                f"{path}: was {self.directory.manifest.origin} and is read-only; tune the network "
+                "in a new directory"
             )
         self._lock = RunLock(self.directory.path)
         # asked of a tuner before this one, whatever the clock says: it may have been put back
         self.earlier_requests = self._requests_so_far()
         self._lock.acquire()
         try:
-            self.state = initial(self.directory.manifest.tasks)
+            manifest = self.directory.manifest
+            self.state = initial(manifest.tasks, manifest.choices)
             recovery = mend(self.directory.path, self.state)
             self.state = recovery.state
             self._checkpoint_at = 0

@@ -39,8 +39,20 @@ def import_run(
         ``autotune-nb export`` wrote. The first two become read-only runs.
     destination
         The run directory to make.
-    name, weights, device_name
-        See `import_database`; an archive says all this itself.
+    name
+        What was tuned; the name of the source if empty. An archive says this and the following
+        itself.
+    weights
+        How often each workload occurs in the network, in order of the workloads (of a log: in the
+        order in which it first names them). Neither a database nor a log holds them; 1 for each if
+        None, and then the estimated total is that of the workloads, not of the network.
+    device_name
+        What measured.
+
+    Returns
+    -------
+    RunDirectory
+        The new run. One of a database has no times, since a database holds none.
 
     Raises
     ------
@@ -79,28 +91,8 @@ def import_database(
     source
         The directory with ``database_workload.json`` and ``database_tuning_record.json``; either
         may be compressed by gzip and named ``….json.gz``.
-    destination
-        The new run directory.
-    name
-        What was tuned; the name of the source directory if empty.
-    weights
-        How often each workload occurs in the network, in order of the workloads. The database
-        does not hold them; 1 for each if None, and then the estimated total is that of the
-        workloads, not of the network.
-    device_name
-        What measured.
-
-    Returns
-    -------
-    RunDirectory
-        The new run. Its trials have no times, since the database holds none.
-
-    Raises
-    ------
-    RunError
-        If the database is missing or cannot be read, or `destination` is in use.
-    InputError
-        If the weights do not fit.
+    destination, name, weights, device_name
+        As for `import_run`, which this does the part of a database of, with the same errors.
     """
     source = Path(source)
     workloads = [raw.decode("utf-8", "replace") for raw in _lines(source / WORKLOAD_FILE)]

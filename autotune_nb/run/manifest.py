@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune_nb.errors import InputError, RunError, near_matches
 from autotune_nb.run import lines
-from autotune_nb.run.records import TaskInfo
+from autotune_nb.run.records import Choice, TaskInfo
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -117,12 +117,15 @@ class Manifest:
         How it tunes.
     tasks
         The extracted tasks, in order of their ids.
+    choices
+        Parts of the network with several formulations, of which the fastest is compiled.
     measure
         Where candidates are measured, as `Measure.to_json` gives it; empty for `device` itself.
     created
         When, in seconds since the Unix epoch.
     read_only
-        True for a run imported from elsewhere: it can be looked at, not tuned.
+        True for a run imported from elsewhere, distilled, or merged from such: it can be looked
+        at, not tuned.
     """
 
     name: str
@@ -135,9 +138,15 @@ class Manifest:
     options: Options
     tasks: tuple[TaskInfo, ...]
     created: float
+    choices: tuple[Choice, ...] = ()
     measure: dict[str, Any] = dataclasses.field(default_factory=dict)
     read_only: bool = False
     format: int = FORMAT
+
+    @property
+    def origin(self) -> str:
+        """How a read-only run came about, to follow "the run was"."""
+        return str(self.network.get("derived") or "imported")
 
     def write(self, directory: Path) -> None:
         """Write the manifest into a run directory, whole or not at all."""
@@ -185,6 +194,8 @@ class Manifest:
             value["tasks"] = tuple(TaskInfo.from_json(task) for task in value["tasks"])
             if [task.id for task in value["tasks"]] != list(range(len(value["tasks"]))):
                 raise TypeError("its tasks are not numbered from 0")
+            count = len(value["tasks"])
+            value["choices"] = tuple(Choice.from_json(c, count) for c in value.get("choices", ()))
             names = {f.name for f in dataclasses.fields(cls)}
             return cls(**{k: v for k, v in value.items() if k in names})
         except (KeyError, TypeError, AttributeError) as error:

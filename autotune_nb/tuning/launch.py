@@ -98,7 +98,8 @@ def start(path: Path) -> int:
     run = RunDirectory(path)
     if run.manifest.read_only:
         raise RunError(
-            f"{path}: was imported and is read-only; tune the network in a new directory"
+            f"{path}: was {run.manifest.origin} and is read-only; tune the network in a new "
+            "directory"
         )
     check_origin(run)
     holder = run.holder()

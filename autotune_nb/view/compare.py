@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from autotune_nb.errors import InputError
 from autotune_nb.run.manifest import Manifest
-from autotune_nb.run.records import CurvePoint, TaskInfo, TaskState
 from autotune_nb.run.state import State
 from autotune_nb.view import frames
+from autotune_nb.view.matching import Row, common_latency, match, reach
 from autotune_nb.view.sanitise import escape
 from autotune_nb.view.source import Source, directory_of, names_of, state_of
-
-_Key = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +154,8 @@ def compare(
         for source, directory in zip(sources, directories, strict=True)
     ]
     manifests = [None if directory is None else directory.manifest for directory in directories]
-    matched = _match(states)
-    reached_s = _common_latency(states) if latency_s is None else latency_s
+    matched = sorted(match(states), key=_order)
+    reached_s = common_latency(states) if latency_s is None else latency_s
     return Comparison(
         names=shown,
         runs=_runs(shown, states, manifests, matched, reached_s),
@@ -166,57 +164,12 @@ def compare(
     )
 
 
-def reach(state: State, latency_s: float) -> CurvePoint | None:
-    """Return the trial after which the whole estimated total was `latency_s` or less, or None."""
-    for point in state.curve:
-        if not point.partial and point.estimated_total_latency_s <= latency_s * (1 + 1e-9):
-            return point
-    return None
-
-
-def _common_latency(states: Sequence[State]) -> float | None:
-    totals = [s.estimated_total_latency_s for s in states if not s.partial]
-    return max((total for total in totals if total is not None), default=None)
-
-
-def _match(states: Sequence[State]) -> list[tuple[TaskState | None, ...]]:
-    """Return, for each task that any run has, its state in every run."""
-    rows: dict[_Key, list[TaskState | None]] = {}
-    for number, state in enumerate(states):
-        likes = _unique({key: _like(row) for key, row in rows.items()})
-        mine = _unique({(t.info.workload_hash,): _shape(t.info) for t in state.tasks})
-        for task in state.tasks:
-            key: _Key = (task.info.workload_hash,)
-            if key not in rows:
-                shape = _shape(task.info)
-                other = likes.get(shape) if shape in mine and task.info.shapes else None
-                key = other if other is not None and rows[other][number] is None else key
-            rows.setdefault(key, [None] * len(states))[number] = task
-    return sorted(map(tuple, rows.values()), key=_order)
-
-
-def _unique(shapes: Mapping[_Key, _Key]) -> dict[_Key, _Key]:
-    """Return the keys of those shapes that only one has."""
-    found: dict[_Key, list[_Key]] = {}
-    for key, shape in shapes.items():
-        found.setdefault(shape, []).append(key)
-    return {shape: keys[0] for shape, keys in found.items() if len(keys) == 1}
-
-
-def _like(row: Sequence[TaskState | None]) -> _Key:
-    return _shape(next(task.info for task in row if task is not None))
-
-
-def _shape(info: TaskInfo) -> _Key:
-    return (*info.shapes, f"{info.flops:.0f}")
-
-
-def _order(row: Sequence[TaskState | None]) -> tuple[float, ...]:
+def _order(row: Row) -> tuple[float, ...]:
     parts = [task.weighted_latency_s or 0.0 if task else -1.0 for task in row]
     return tuple(-part for part in parts)
 
 
-def _tasks(names: Sequence[str], matched: Sequence[tuple[TaskState | None, ...]]) -> pd.DataFrame:
+def _tasks(names: Sequence[str], matched: Sequence[Row]) -> pd.DataFrame:
     rows = []
     for number, row in enumerate(matched):
         first = row[0].best_latency_s if row[0] else None
@@ -258,7 +211,7 @@ def _runs(
     names: Sequence[str],
     states: Sequence[State],
     manifests: Sequence[Manifest | None],
-    matched: Sequence[tuple[TaskState | None, ...]],
+    matched: Sequence[Row],
     reached_s: float | None,
 ) -> pd.DataFrame:
     common = [
@@ -303,7 +256,7 @@ def _runs(
     return table
 
 
-def _sum(rows: Sequence[tuple[TaskState | None, ...]], number: int) -> float | None:
+def _sum(rows: Sequence[Row], number: int) -> float | None:
     parts = []
     for row in rows:
         first, mine = row[0], row[number]

@@ -145,7 +145,10 @@ def _advice(
     run = shlex.quote(str(path)) if path is not None else "RUN"
     out = []
     if manifest.read_only:
-        out.append("The run was imported and cannot be tuned on; tune the network in a new one.")
+        out.append(
+            f"The run was {clean(manifest.origin)} and cannot be tuned on; tune the network in a "
+            "new one."
+        )
     elif where.state == "lost":
         out.append(f"The tuner died; go on with: autotune-nb resume {run}")
     if evaluation is not None and not evaluation.get("correct"):
@@ -167,7 +170,7 @@ def _advice(
 
 
 def commands(manifest: Manifest, state: State) -> list[str]:
-    """Return the command lines that make the run again; empty for an imported one."""
+    """Return the command lines that make the run again; empty for one that is read-only."""
     source = manifest.network.get("source")
     if manifest.read_only or not isinstance(source, dict):
         return []

@@ -108,7 +108,7 @@ def test_a_second_writer_is_refused_until_the_first_closes(run):
 
 def test_an_imported_run_is_not_written(make_run):
     run = make_run(read_only=True)
-    with pytest.raises(RunError, match="read-only"):
+    with pytest.raises(RunError, match="was imported and is read-only"):
         RunWriter(run.path)
     assert not (run.path / "lock").exists()
 

@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pandas.testing import assert_frame_equal
+from pandas.testing import assert_frame_equal, assert_series_equal
 
 from autotune_nb.errors import InputError, RunError
 from autotune_nb.run import journal
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.run.state import initial
 from autotune_nb.view import plots
+from autotune_nb.view.compare import compare
 from autotune_nb.view.downsample import m4
 from autotune_nb.view.theme import COLOURS, template
 
@@ -261,14 +262,30 @@ def test_plots_of_trials_need_the_journal(whole):
 
 
 def test_compare_data_matches_tasks_by_what_they_compute(whole, told):
-    other = dataclasses.replace(told.tasks[0], id=0, name="other", shapes=("float32[1]",))
-    story = type(told)(tasks=(other, dataclasses.replace(told.tasks[0], id=1, name="renamed")))
+    conv = told.tasks[0]
+    other = dataclasses.replace(conv, name="other", shapes=("float32[1]",), workload_hash="98")
+    renamed = dataclasses.replace(conv, id=1, name="renamed", workload_hash="99")
+    story = type(told)(tasks=(other, renamed))
     story.start().round(0, [9e-3]).round(1, [2e-3])
     table = plots.compare_data([whole.state, story.state], ["a", "b"])
     assert table["name"].tolist() == ["fused_conv2d_add_relu", "max_pool2d", "reshape", "other"]
     np.testing.assert_allclose(table["a (ms)"], [1.0, 0.5, 0.1, np.nan])
     np.testing.assert_allclose(table["b (ms)"], [2.0, np.nan, np.nan, 9.0])
     np.testing.assert_allclose(table["ratio b"], [2.0, np.nan, np.nan, np.nan])
+
+
+def test_the_plot_and_the_table_match_the_same_tasks(whole, told):
+    tables = compare([whole.state, told.state, whole.state], ["a", "b", "c"]).table
+    drawn = plots.compare_data([whole.state, told.state, whole.state], ["a", "b", "c"])
+    for name in ("a (ms)", "b (ms)", "c (ms)"):
+        assert_series_equal(
+            tables.set_index("name")[name].sort_index(), drawn.set_index("name")[name].sort_index()
+        )
+    twin = dataclasses.replace(whole.tasks[0], id=3, workload_hash="77")
+    whole.tasks = (*whole.tasks, twin)  # what could be either of two is neither, in both
+    told.tasks = (dataclasses.replace(told.tasks[0], workload_hash="78"), *told.tasks[1:])
+    assert len(compare([whole.state, told.state], ["a", "b"]).table) == 5
+    assert len(plots.compare_data([whole.state, told.state], ["a", "b"])) == 5
 
 
 def test_totals_tell_when_the_same_was_reached(whole, told):

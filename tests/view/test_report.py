@@ -77,8 +77,15 @@ def test_summary_of_a_run_that_fails_a_lot(story):
 
 def test_an_imported_run_is_not_to_be_tuned(told):
     _, _, advice = words(told, read_only=True)
-    assert "imported" in advice
+    assert "was imported and cannot be tuned on" in advice
     assert "resume" not in advice
+
+
+def test_a_distilled_run_says_what_it_is(told):
+    network = {"derived": "distilled from toy: the best 1 of each task, 3 of 5 trials"}
+    _, _, advice = words(told, read_only=True, network=network)
+    assert "The run was distilled from toy: the best 1 of each task" in advice
+    assert "imported" not in advice
 
 
 def test_commands_make_the_run_again(told):

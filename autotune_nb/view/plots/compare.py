@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from autotune_nb.errors import InputError
-from autotune_nb.run.records import TaskInfo
-from autotune_nb.run.state import State
+from autotune_nb.view.matching import common_latency, match, reach
 from autotune_nb.view.plots.convergence import convergence
 from autotune_nb.view.plots.parts import X_TITLE, XAxis, label
 from autotune_nb.view.sanitise import escape
@@ -22,34 +21,22 @@ from autotune_nb.view.theme import PATTERNS, Theme, colour, template
 _TASKS = 25  # drawn; the data has them all
 
 
-def _key(task: TaskInfo) -> tuple[object, ...]:
-    """Return what makes a task the same in two runs: what it computes on which shapes.
-
-    Not TVM's hash of it, which differs between layouts of the graph and between versions.
-    """
-    if task.shapes:
-        return (task.operators, task.shapes)
-    return (task.name, task.workload_hash)
-
-
 def compare_data(sources: Sequence[Source], names: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the tasks of several runs beside each other.
 
-    One row for each task that any run has, in order of the first run that has it. Columns: name,
-    then for each run its latency (ms), and for each but the first the ratio of its latency to the
-    first run's: ``ratio NAME``. NaN where a run has no such task or no result for it.
+    One row for each task that any run has, in order of the first run that has it; tasks are
+    matched as `autotune_nb.view.matching.match` does. Columns: name, then for each run its latency
+    (ms), and for each but the first the ratio of its latency to the first run's: ``ratio NAME``.
+    NaN where a run has no such task or no result for it.
     """
     shown = _names(sources, names)
-    states = [state_of(source) for source in sources]
-    keys: dict[tuple[object, ...], str] = {}
-    for state in states:
-        for task in state.tasks:
-            keys.setdefault(_key(task.info), task.info.name)
-    table = pd.DataFrame({"name": pd.Series(list(keys.values()), dtype="str")})
+    matched = match([state_of(source) for source in sources])
+    called = [next(task.info.name for task in row if task is not None) for row in matched]
+    table = pd.DataFrame({"name": pd.Series(called, dtype="str")})
     latencies: list[list[float]] = []
-    for name, state in zip(shown, states, strict=True):
-        known = {_key(t.info): t.best_latency_s for t in state.tasks}
-        values = [known.get(key) for key in keys]
+    for number, name in enumerate(shown):
+        tasks = [row[number] for row in matched]
+        values = [None if task is None else task.best_latency_s for task in tasks]
         latencies.append([math.nan if v is None else v * 1e3 for v in values])
         table[f"{name} (ms)"] = pd.Series(latencies[-1], dtype="float64")
     for name, own in zip(shown[1:], latencies[1:], strict=True):
@@ -67,9 +54,8 @@ def totals_data(sources: Sequence[Source], names: Sequence[str] | None = None) -
     """
     shown = _names(sources, names)
     states = [state_of(source) for source in sources]
-    finals = [s.estimated_total_latency_s for s in states if not s.partial]
-    goal = max((f for f in finals if f is not None), default=None)
-    reached = [_reached(state, goal) for state in states]
+    goal = common_latency(states)
+    points = [None if goal is None else reach(state, goal) for state in states]
     return pd.DataFrame(
         {
             "run": pd.Series(shown, dtype="str"),
@@ -86,18 +72,14 @@ def totals_data(sources: Sequence[Source], names: Sequence[str] | None = None) -
             "trials": pd.Series([s.trials for s in states], dtype="int64"),
             "failures": pd.Series([s.failed_trials for s in states], dtype="int64"),
             "used time (s)": pd.Series([s.used_s for s in states], dtype="float64"),
-            "trials to same": pd.Series([r[0] for r in reached], dtype="float64"),
-            "time to same (s)": pd.Series([r[1] for r in reached], dtype="float64"),
+            "trials to same": pd.Series(
+                [p.trial if p else math.nan for p in points], dtype="float64"
+            ),
+            "time to same (s)": pd.Series(
+                [p.used_s if p else math.nan for p in points], dtype="float64"
+            ),
         }
     )
-
-
-def _reached(state: State, goal: float | None) -> tuple[float, float]:
-    for point in state.curve if goal is not None else ():
-        # a sum of many parts may end a hair above where it stood
-        if not point.partial and point.estimated_total_latency_s <= (goal or 0.0) * (1 + 1e-9):
-            return float(point.trial), point.used_s
-    return math.nan, math.nan
 
 
 def compare(
