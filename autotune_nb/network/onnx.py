@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune_nb.errors import NetworkError
-from autotune_nb.network import onnx_model, onnx_shapes, onnx_simplify
+from autotune_nb.network import onnx_model, onnx_resize, onnx_shapes, onnx_simplify
 from autotune_nb.network.convert import check_options, convert, tidy
 from autotune_nb.network.network import Network, TensorSpec
 from autotune_nb.network.onnx_model import first_line
@@ -71,6 +71,7 @@ def _network(
     if missing := unsupported(simple):
         simple = onnx_simplify.expand(simple, {kind for domain, kind in missing if not domain})
         _refuse_unsupported(simple, name)
+    onnx_resize.refuse_inexact(simple, name)
     module = _import(simple, name)
     _refuse_empty(module, name)
     module, params = tidy(module)
@@ -170,18 +171,24 @@ def _import(model: onnx.ModelProto, name: str) -> tvm.ir.IRModule:
 
 def _refuse_empty(module: tvm.ir.IRModule, name: str) -> None:
     """Refuse a network in which something has no elements: averages of nothing are no numbers."""
+    # An error raised while TVM calls back would come out as one of TVM's.
+    empty: list[list[int]] = []
 
     def visit(expression: Any) -> None:
         if isinstance(expression, relax.Var) and isinstance(expression.ty, relax.TensorType):
             shape = expression.ty.shape
             extents = [] if shape is None else list(shape)
             if any(isinstance(e, int | tvm.tirx.IntImm) and int(e) == 0 for e in extents):
-                raise NetworkError(
-                    f"{name}: a value inside has the shape {list(map(int, extents))}, without any "
-                    "elements; bind larger inputs"
+                empty.append(
+                    [int(e) if isinstance(e, int | tvm.tirx.IntImm) else -1 for e in extents]
                 )
 
     relax.analysis.post_order_visit(module["main"], visit)
+    if empty:
+        raise NetworkError(
+            f"{name}: a value inside has the shape {empty[0]}, without any elements; bind larger "
+            "inputs"
+        )
 
 
 def _inputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:

@@ -125,3 +125,25 @@ def test_a_file_beyond_two_gib_is_not_read(tmp_path):
     with path.open("wb") as file:
         file.truncate(3 * 2**30)
     assert "large.onnx: takes 3.0 GiB with its weights" in error_of(path)
+
+
+@pytest.mark.parametrize(("width", "way"), [(8, "half_pixel"), (7, "align_corners")])
+def test_resize_that_tvm_computes_alike(width, way):
+    net = from_onnx(resize(width, way))
+    inputs = random_inputs(net.inputs)
+    assert relative_error(run_tvm(net, inputs), run_reference(net, inputs)) < 2e-5
+
+
+def test_resize_to_no_whole_number_of_pixels():
+    message = error_of(resize(7, "half_pixel"))
+    assert "Resize of x scales 7 pixels by 1.5, which is no whole number of pixels" in message
+
+
+def resize(width, way):
+    scales = {"s": np.array([1, 1, 1, 1.5], "float32")}
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], mode="linear", coordinate_transformation_mode=way
+    )
+    return models.model(
+        [node], [models.value("x", [1, 2, 4, width])], [models.value("y", None)], scales
+    )
