@@ -19,6 +19,7 @@ from autotune_nb.errors import CompileError, RunError
 from autotune_nb.network import store
 from autotune_nb.network.lowering import lower
 from autotune_nb.network.network import Network
+from autotune_nb.run import choices
 from autotune_nb.run.directory import RunDirectory
 from autotune_nb.tuning import fallback
 from autotune_nb.tuning.extract import first_uses
@@ -47,12 +48,14 @@ def compile_run(run: RunDirectory, *, cuda_graph: bool = True) -> Library:
             "copy, or tune anew in another directory"
         )
     target = tvm.target.Target(manifest.target)
+    state = run.poll()
     return compile_network(
         network,
         target,
-        History.read(run.path),
+        History.read(run.path, spare={t.info.id for t in state.tasks if t.uses is not None}),
         device=manifest.device,
         cuda_graph=cuda_graph,
+        formulations=choices.chosen(state),
     )
 
 
@@ -64,6 +67,7 @@ def compile_network(
     device: str = "cpu",
     schedules: Schedules = "best",
     cuda_graph: bool = True,
+    formulations: Mapping[str, str] | None = None,
 ) -> Library:
     """Compile a network.
 
@@ -83,6 +87,8 @@ def compile_network(
         itself: naive loops on a CPU, DLight's schedules on a GPU.
     cuda_graph
         Whether a network on CUDA is launched as one graph where it can be.
+    formulations
+        As `autotune_nb.network.lowering.lower` takes them.
 
     Returns
     -------
@@ -94,7 +100,7 @@ def compile_network(
     CompileError
         If the network cannot be compiled even with the simplest schedules.
     """
-    lowered = lower(network, target)
+    lowered = lower(network, target, formulations)
     plan = _Plan(lowered, target, history, schedules)
     executable = plan.build(cuda_graph)
     signature = Signature(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from autotune_nb.errors import CompileError
 from autotune_nb.run import database
 from autotune_nb.run.database import StoredRecord
 from autotune_nb.tuning import tvm_setup
+from autotune_nb.tuning.extract import normalized
 
 # A record that no longer applies is no reason to go without: the next best are tried.
 _ATTEMPTS = 5
@@ -55,6 +56,8 @@ class History:
         The lines of ``database_workload.json``.
     records
         The tuning records; failed ones are passed over.
+    spare
+        Workloads that no function need ask for, such as those of formulations not chosen.
 
     Raises
     ------
@@ -62,7 +65,12 @@ class History:
         If a workload line is not one.
     """
 
-    def __init__(self, workloads: Sequence[str], records: Sequence[StoredRecord]) -> None:
+    def __init__(
+        self,
+        workloads: Sequence[str],
+        records: Sequence[StoredRecord],
+        spare: Collection[int] = (),
+    ) -> None:
         self._workloads = [_workload(line, number) for number, line in enumerate(workloads)]
         self._by_hash: dict[int, list[int]] = {}
         for task, workload in enumerate(self._workloads):
@@ -73,13 +81,14 @@ class History:
                 self._records.setdefault(record.task, []).append(record)
         for found in self._records.values():
             found.sort(key=lambda record: record.latency_s or 0.0)
-        self._used: set[int] = set()
+        self._used: set[int] = set(spare)
         self.problems: list[str] = []
 
     @classmethod
-    def read(cls, directory: Path) -> History:
+    def read(cls, directory: Path, spare: Collection[int] = ()) -> History:
         """Read the database of a run, at any moment, also while it is being written."""
-        return cls(database.read_workloads(directory), database.read_records(directory)[0])
+        records = database.read_records(directory)[0]
+        return cls(database.read_workloads(directory), records, spare)
 
     def apply(
         self, name: str, function: Any, target: tvm.target.Target, *, skip: frozenset[str]
@@ -136,11 +145,6 @@ class History:
             for task, records in sorted(self._records.items())
             if task not in self._used
         )
-
-
-def normalized(function: Any) -> tvm.ir.IRModule:
-    """Return a function in the form in which workloads are stored and compared."""
-    return ms.tune_context._normalize_mod(function)
 
 
 def _replay(workload: Any, record: StoredRecord, target: tvm.target.Target) -> Any:

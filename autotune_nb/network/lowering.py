@@ -2,19 +2,26 @@
 
 A tuning record is found again only if the function that is compiled equals the function that was
 tuned, so extraction and compilation must not differ in a single pass. Variants of the lowering
-(other formulations, layouts or precisions) belong into `stages`, as stages of their own.
+(layouts or precisions) belong into `stages`, as stages of their own; other formulations replace
+whole functions of the lowered module, in `autotune_nb.network.winograd`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 from tvm import relax
 
-from autotune_nb.network import folding
+from autotune_nb.network import folding, winograd
 from autotune_nb.network.network import Network
 
 
-def lower(network: Network, target: tvm.target.Target) -> tvm.ir.IRModule:
+def lower(
+    network: Network,
+    target: tvm.target.Target,
+    formulations: Mapping[str, str] | None = None,
+) -> tvm.ir.IRModule:
     """Lower a network for a target.
 
     Parameters
@@ -23,6 +30,9 @@ def lower(network: Network, target: tvm.target.Target) -> tvm.ir.IRModule:
         What to lower; its weights are bound as constants.
     target
         What to lower for; a few operators have forms of their own on some targets.
+    formulations
+        Formulations other than the direct one, as `autotune_nb.network.winograd.offers` names
+        them, by the name that the direct lowering gives the function.
 
     Returns
     -------
@@ -34,7 +44,7 @@ def lower(network: Network, target: tvm.target.Target) -> tvm.ir.IRModule:
     with target, tvm.transform.PassContext(opt_level=3):
         for stage in stages():
             module = stage(module)
-    return module
+    return winograd.rewritten(module, formulations) if formulations else module
 
 
 def stages() -> tuple[tvm.transform.Pass, ...]:

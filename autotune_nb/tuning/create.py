@@ -86,6 +86,7 @@ def create(
         versions=versions(),
         options=options.resolved(device),
         tasks=extraction.tasks,
+        choices=extraction.choices,
         created=time.time(),
         measure=measure.to_json(),
     ).write(run)

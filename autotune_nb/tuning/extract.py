@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
+from collections import Counter
 from functools import cache
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from autotune_nb.errors import NetworkError
+from autotune_nb.network import winograd
 from autotune_nb.network.lowering import lower
 from autotune_nb.network.network import Network
-from autotune_nb.run.records import TaskInfo
+from autotune_nb.run.records import Choice, Formulation, TaskInfo
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +28,23 @@ class Extraction:
     Attributes
     ----------
     tasks
-        In order of their first use in the network; ids count from 0.
+        In order of their first use in the network; ids count from 0. Those of formulations other
+        than the direct ones come after all others.
     workloads
         The line of each task in TVM's workload file, as JSON values.
     listings
         The TensorIR of each task, as TVMScript.
     modules
         The TensorIR of each task, as a module with the one function ``main``.
+    choices
+        The functions that have several formulations.
     """
 
     tasks: tuple[TaskInfo, ...]
     workloads: list[Any]
     listings: list[str]
     modules: tuple[tvm.ir.IRModule, ...]
+    choices: tuple[Choice, ...] = ()
 
 
 def extract(network: Network, target: tvm.target.Target) -> Extraction:
@@ -64,34 +72,103 @@ def extract(network: Network, target: tvm.target.Target) -> Extraction:
             f"{network.name}: has no operator to tune (it only moves or returns its inputs); "
             "check that this is the network you meant"
         )
-    tasks, workloads, modules = [], [], []
-    for number, task in enumerate(found):
-        workload = ms.database.Workload(task.dispatched[0]).as_json()
-        tasks.append(
-            _describe(number, str(task.task_name), int(task.weight), task.dispatched[0], workload)
-        )
-        workloads.append(workload)
-        modules.append(task.dispatched[0])
+    tasks = _Tasks()
+    for task in found:
+        tasks.add(str(task.task_name), int(task.weight), task.dispatched[0])
+    choices = _choices(module, tasks)
     return Extraction(
-        tasks=tuple(tasks),
-        workloads=workloads,
-        listings=[module.script() for module in modules],
-        modules=tuple(modules),
+        tasks=tuple(tasks.infos),
+        workloads=tasks.workloads,
+        listings=[task.script() for task in tasks.modules],
+        modules=tuple(tasks.modules),
+        choices=choices,
     )
 
 
-def first_uses(module: tvm.ir.IRModule) -> dict[str, int]:
-    """Return the TensorIR functions that a lowered module calls, and when each is first called."""
-    uses: dict[str, int] = {}
+class _Tasks:
+    """Tasks as they are found, each workload once."""
+
+    def __init__(self) -> None:
+        self.infos: list[TaskInfo] = []
+        self.workloads: list[Any] = []
+        self.modules: list[tvm.ir.IRModule] = []
+
+    def add(self, name: str, weight: int, module: tvm.ir.IRModule) -> int:
+        """Add a task and return its id."""
+        number = len(self.infos)
+        workload = ms.database.Workload(module).as_json()
+        self.infos.append(_describe(number, name, weight, module, workload))
+        self.workloads.append(workload)
+        self.modules.append(module)
+        return number
+
+    def find(self, module: tvm.ir.IRModule) -> int | None:
+        """Return the id of the task with this workload."""
+        found = (i for i, m in enumerate(self.modules) if tvm_ffi.structural_equal(m, module))
+        return next(found, None)
+
+    def use(self, name: str, weight: int, function: Any) -> int:
+        """Return the id of a function's task, which the network calls `weight` more times."""
+        module = normalized(function)
+        number = self.find(module)
+        if number is None:
+            taken = {task.name for task in self.infos}
+            names = itertools.chain([name], (f"{name}{i}" for i in itertools.count(1)))
+            return self.add(next(n for n in names if n not in taken), weight, module)
+        info = self.infos[number]
+        self.infos[number] = dataclasses.replace(info, weight=info.weight + weight)
+        return number
+
+
+def _choices(module: tvm.ir.IRModule, tasks: _Tasks) -> tuple[Choice, ...]:
+    """Return the choices of a lowered module, and add the tasks of their formulations."""
+    calls = called(module)
+    offers = winograd.offers(module)
+    direct: dict[int, tuple[str, int]] = {}
+    for name in offers:
+        # The same function twice, under two names, is one task.
+        task = tasks.find(normalized(module[name]))
+        if task is not None:
+            first, weight = direct.get(task, (name, 0))
+            direct[task] = (first, weight + calls[name])
+    choices = []
+    for task, (name, weight) in direct.items():
+        formulations = [Formulation(name=winograd.DIRECT, tasks=(task,))]
+        for formulation in offers[name]:
+            made = winograd.formulated(module[name], formulation)
+            parts = zip(
+                winograd.names(name, formulation),
+                (made.input, made.products, made.output),
+                strict=True,
+            )
+            used = tuple(tasks.use(label, weight, function) for label, function in parts)
+            formulations.append(Formulation(name=formulation, tasks=used))
+        choices.append(Choice(name=name, weight=weight, formulations=tuple(formulations)))
+    return tuple(choices)
+
+
+def normalized(function: Any) -> tvm.ir.IRModule:
+    """Return a function in the form in which workloads are stored and compared."""
+    return ms.tune_context._normalize_mod(function)
+
+
+def called(module: tvm.ir.IRModule) -> Counter[str]:
+    """Return how often each TensorIR function of a lowered module is called."""
+    calls: Counter[str] = Counter()
 
     def visit(expr: Any) -> None:
         if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "relax.call_tir":
-            uses.setdefault(expr.args[0].name_hint, len(uses))
+            calls[expr.args[0].name_hint] += 1
 
     for function in module.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return uses
+    return calls
+
+
+def first_uses(module: tvm.ir.IRModule) -> dict[str, int]:
+    """Return the TensorIR functions that a lowered module calls, and when each is first called."""
+    return {name: number for number, name in enumerate(called(module))}
 
 
 def _describe(
@@ -158,5 +235,6 @@ def _operator_pattern() -> re.Pattern[str]:
     names = {str(name) for name in tvm.ir.Op.list_op_names()}
     known = {name.rpartition(".")[2] for name in names if name.startswith("relax.")}
     # The longest first: conv2d_transpose is no conv2d.
+    known |= winograd.OPERATORS
     words = "|".join(re.escape(word) for word in sorted(known, key=lambda w: (-len(w), w)))
     return re.compile(rf"(?:tir_|te_|topi_)?(?P<name>{words})\d*(?:_|$)")

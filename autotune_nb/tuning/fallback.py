@@ -11,8 +11,9 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
 
+from autotune_nb.network.winograd_functions import INPUT, OUTPUT
 from autotune_nb.tuning import cpu_rules
-from autotune_nb.tuning.blocks import Machine
+from autotune_nb.tuning.blocks import Block, Machine
 from autotune_nb.tuning.cpu_rules import Variation
 
 
@@ -36,6 +37,8 @@ _CPU_RULES: tuple[tuple[str, Callable[[Schedule, Machine], None]], ...] = (
     ("tiled", cpu_rules.tiled),
     ("parallel", cpu_rules.parallel),
 )
+
+_THREADS = 128  # of a block on a GPU
 
 _VARIATIONS = tuple(
     Variation(tile=tile, flip=flip)
@@ -107,6 +110,19 @@ def candidates(module: tvm.ir.IRModule, target: tvm.target.Target) -> list[Sched
     return schedules
 
 
+def is_enough(module: tvm.ir.IRModule, target: tvm.target.Target) -> bool:
+    """Tell whether nothing faster is to be found than `candidates`, so that none is searched for.
+
+    So it is for the transforms of Winograd's algorithm on CPUs: a tile at a time for as many
+    channels as fill a vector leaves nothing to decide.
+    """
+    if str(target.kind) != "llvm":
+        return False
+    schedule = Schedule(module, debug_mask="none")
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return [schedule.get(block).name_hint for block in blocks] in ([INPUT], [OUTPUT])
+
+
 def _cpu(
     module: tvm.ir.IRModule, target: tvm.target.Target, skip: int
 ) -> tuple[str, Schedule] | None:
@@ -137,12 +153,29 @@ def _gpu(function: Any, target: tvm.target.Target) -> Fallback:
         dlight.gpu.GeneralReduction(),
         dlight.gpu.Fallback(),
     )
-    try:
+
+    def dlighted() -> Any:
         with target:
-            result = rules(tvm.IRModule({"main": function}))["main"]
-    except Exception:  # DLight raises several kinds
-        return Fallback(function=function, rule="as is")
-    return Fallback(function=_finished(function, result), rule="dlight")
+            return rules(tvm.IRModule({"main": function}))["main"]
+
+    for name, rule in (("dlight", dlighted), ("threads", lambda: _in_threads(function))):
+        try:
+            return Fallback(function=_finished(function, rule()), rule=name)
+        except Exception:  # noqa: S112  DLight raises several kinds
+            continue
+    return Fallback(function=function, rule="as is")
+
+
+def _in_threads(function: Any) -> Any:
+    """Run each element of each block in a thread of its own; raises where blocks reduce."""
+    schedule = Schedule(tvm.IRModule({"main": function}), debug_mask="none")
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        if Block.of(schedule, block).is_reduction:
+            raise ValueError("a reduction needs another rule")
+        outer, inner = schedule.split(schedule.fuse(*schedule.get_loops(block)), [None, _THREADS])
+        schedule.bind(outer, "blockIdx.x")
+        schedule.bind(inner, "threadIdx.x")
+    return schedule.mod["main"]
 
 
 def _finished(original: Any, scheduled: Any) -> Any:

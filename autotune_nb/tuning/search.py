@@ -41,6 +41,7 @@ class _Task:
     proposed: dict[str, Any] = dataclasses.field(default_factory=dict)
     first: list[Any] = dataclasses.field(default_factory=list)
     population: int = 0
+    searched: bool = True  # or its first candidates are all there is
 
 
 class _Searcher:
@@ -75,7 +76,7 @@ class _Searcher:
             key = _key(candidate.sch.mod)
             if key not in task.seen:
                 fresh.append(self._take(task, key, candidate))
-        if len(fresh) >= count:
+        if len(fresh) >= count or not task.searched:
             return fresh
         for attempt in range(_TRIES):
             if task.context is None:
@@ -120,6 +121,7 @@ class _Searcher:
                 workload=workload,
                 seen=set(self._found.get(index, ())),
                 population=self.options.population,
+                searched=not fallback.is_enough(workload.mod, self.target),
             )
             self.tasks[index] = task
             self._open(task)
