@@ -10,8 +10,10 @@ the speed that similar tasks have reached.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Mapping
 
+from autotune_nb.run import choices
 from autotune_nb.run.state import State, TaskState
 
 
@@ -119,8 +121,9 @@ def round_size(state: State, task: int, batch_size: int, planned: int) -> int:
     Notes
     -----
     A first round is guesses, made before anything is known of the task, so where batches are large
-    half of one does. And a budget too small for a round of every task is shared out evenly over
-    those that have had none: a result for each is worth more than a second digit for some.
+    half of one does, and half of that where it is open whether the network will use the task at
+    all. And a budget too small for a round of every task is shared out evenly over those that have
+    had none: a result for each is worth more than a second digit for some.
     """
     count = batch_size
     left = None
@@ -128,6 +131,8 @@ def round_size(state: State, task: int, batch_size: int, planned: int) -> int:
         left = max(0, state.budget.trials - state.trials - planned)
     if not state.tasks[task].rounds:
         count = max(min(count, _FIRST_BATCH), count // 2)
+        if state.tasks[task].uses is not None:
+            count = max(1, count // 2)
         untried = sum(t.trials == 0 for t in eligible(state))
         if left is not None and untried:
             count = min(count, max(1, left // untried))
@@ -149,7 +154,7 @@ def expected_gains(
         if task.gflops:
             key = task.info.operators
             speeds[key] = max(speeds.get(key, 0.0), task.gflops * 1e9)
-    gains: dict[int, float] = {}
+    falls: dict[int, float] = {}
     for task in state.tasks:
         best = task.best_latency_s
         if best is None:
@@ -163,8 +168,33 @@ def expected_gains(
         reachable = speeds.get(task.info.operators, 0.0)
         if reachable and task.info.flops:
             ahead = max(ahead, best - options.beta * task.info.flops / reachable)
-        gain = options.alpha * late + (1 - options.alpha) * ahead
-        gains[task.info.id] = gain * task.info.weight
+        falls[task.info.id] = options.alpha * late + (1 - options.alpha) * ahead
+    gains = {number: fall * state.tasks[number].weight for number, fall in falls.items()}
+    gains |= _gains_of_choices(state, falls)
+    return gains
+
+
+def _gains_of_choices(state: State, falls: Mapping[int, float]) -> dict[int, float]:
+    """Return what a fall of each task of a choice is worth: only what it lowers the minimum by.
+
+    A formulation that would still lose gains nothing, so it gets no more rounds once its tasks are
+    not expected to fall that far; it does again when that is all that is left to try.
+    """
+    best_s = [task.best_latency_s for task in state.tasks]
+    best: dict[tuple[str, int], float] = {}
+    for choice in state.choices:
+        totals = [(f, choices.latency_s(f, best_s)) for f in choice.formulations]
+        known = [(f, total) for f, total in totals if total is not None]
+        leader = min((total for _, total in known), default=0.0)
+        for formulation, total in known:
+            for number, count in Counter(formulation.tasks).items():
+                gain = max(0.0, leader - total + count * falls.get(number, 0.0)) * choice.weight
+                # A task of several formulations of one choice gains by the best of them.
+                share = (choice.name, number)
+                best[share] = max(best.get(share, 0.0), gain)
+    gains: dict[int, float] = {}
+    for (_, number), gain in best.items():
+        gains[number] = gains.get(number, 0.0) + gain
     return gains
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from autotune_nb.run.records import Budget, ErrorCount, TaskInfo
+from autotune_nb.run.records import Budget, Choice, ErrorCount, Formulation, TaskInfo
 from autotune_nb.run.state import State, TaskState, initial
 from autotune_nb.tuning import scheduler
 
@@ -139,3 +139,51 @@ def test_a_task_without_a_result_comes_first_until_it_is_set_aside():
 def test_equal_gains_go_to_the_lower_id():
     state = State(tasks=(task(0, [1.0]), task(1, [1.0])))
     assert scheduler.next_task(state) == 0
+
+
+def choosing(direct, transform, product, weight=2):
+    """One choice between task 0 and tasks 1 and 2, each with its best latency after each round."""
+    tasks = [task(0, direct), task(1, transform, state="exhausted"), task(2, product)]
+    forms = (Formulation(name="direct", tasks=(0,)), Formulation(name="other", tasks=(1, 2)))
+    return State(
+        tasks=tuple(dataclasses.replace(t, uses=0) for t in tasks),
+        choices=(Choice(name="c", weight=weight, formulations=forms),),
+    )
+
+
+def test_a_formulation_gains_what_it_lowers_the_minimum_by():
+    # After two rounds the fall of a task is expected to be 0.4 of its latency.
+    state = choosing([10.0, 10.0], [1.0, 1.0], [6.0, 6.0])
+    gains = scheduler.expected_gains(state)
+    assert gains[2] == pytest.approx(2 * 0.4 * 6)
+    assert gains[0] == pytest.approx(2 * (7 - 10 + 4))
+    assert gains[1] == pytest.approx(2 * 0.4)
+
+
+def test_a_formulation_that_cannot_win_gets_no_more_rounds():
+    state = choosing([20.0, 20.0], [1.0, 1.0], [6.0, 6.0])
+    assert scheduler.expected_gains(state)[0] == 0
+    assert scheduler.next_task(state) == 2
+    # nor while the one that can is busy
+    assert scheduler.next_task(state, in_flight={2: 1}, busy={2}) is None
+    # but when nothing else is left
+    failed = dataclasses.replace(state.tasks[2], state="exhausted")
+    left = dataclasses.replace(state, tasks=(*state.tasks[:2], failed))
+    assert scheduler.next_task(left) == 0
+
+
+def test_a_task_that_two_choices_share_gains_for_both():
+    one = choosing([10.0, 10.0], [1.0, 1.0], [6.0, 6.0])
+    both = dataclasses.replace(one, choices=(*one.choices, *_renamed(one.choices)))
+    assert scheduler.expected_gains(both)[2] == 2 * scheduler.expected_gains(one)[2]
+
+
+def _renamed(choices):
+    return [dataclasses.replace(choice, name="again") for choice in choices]
+
+
+def test_a_first_round_is_short_where_the_task_may_not_be_used():
+    state = dataclasses.replace(choosing([], [], []), budget=Budget(trials=1000))
+    assert scheduler.round_size(state, 0, 16, 0) == 8
+    plain = dataclasses.replace(state, tasks=(task(0, []), *state.tasks[1:]))
+    assert scheduler.round_size(plain, 0, 16, 0) == 16
