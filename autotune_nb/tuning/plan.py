@@ -91,16 +91,16 @@ def make_plan(manifest: Manifest, cores: int, memory_bytes: int | None = None) -
     options = manifest.options
     on_cpu = manifest.device.startswith("cpu")
     exclusive = on_cpu and not manifest.measure
-    if exclusive:
-        searchers = min(4, cores)
-        builders = options.workers or cores
-        lookahead = searchers * options.batch_size
-    else:
-        # a candidate costs about as much to find as to build; the device's process needs a core
-        searchers = max(1, cores * 2 // 5)
-        builders = options.workers or max(1, cores * 3 // 4)
-        lookahead = 2 * builders + searchers * options.batch_size
+    # on a GPU a candidate costs about as much to find as to build
+    searchers = min(4, cores) if exclusive else cores * 2 // 5
     searchers = max(1, min(searchers, len(manifest.tasks)))
+    lookahead = searchers * options.batch_size
+    if exclusive:
+        builders = options.workers or cores
+    else:
+        # the device's process needs a core
+        builders = options.workers or max(1, cores * 3 // 4)
+        lookahead += 2 * builders
     population = options.population or _POPULATION
     fresh = population * (_FRESH_SHARE_CPU if on_cpu else _FRESH_SHARE_GPU)
     limit = None
