@@ -16,11 +16,12 @@ import autotune_nb
 from autotune_nb.deploy.history import History
 from autotune_nb.deploy.library import Coverage, Library, Signature, Tuned
 from autotune_nb.errors import CompileError, RunError
-from autotune_nb.network import store
+from autotune_nb.network import store, winograd
 from autotune_nb.network.lowering import lower
 from autotune_nb.network.network import Network
 from autotune_nb.run import choices
 from autotune_nb.run.directory import RunDirectory
+from autotune_nb.run.records import State
 from autotune_nb.tuning import fallback
 from autotune_nb.tuning.extract import first_uses
 
@@ -55,7 +56,7 @@ def compile_run(run: RunDirectory, *, cuda_graph: bool = True) -> Library:
         History.read(run.path, spare={t.info.id for t in state.tasks if t.uses is not None}),
         device=manifest.device,
         cuda_graph=cuda_graph,
-        formulations=choices.chosen(state),
+        formulations=_chosen(state, target),
     )
 
 
@@ -88,7 +89,8 @@ def compile_network(
     cuda_graph
         Whether a network on CUDA is launched as one graph where it can be.
     formulations
-        As `autotune_nb.network.lowering.lower` takes them.
+        As `autotune_nb.network.lowering.lower` takes them. None for those that are best without
+        tuning, unless there is a history or nothing is to be scheduled.
 
     Returns
     -------
@@ -101,6 +103,8 @@ def compile_network(
         If the network cannot be compiled even with the simplest schedules.
     """
     lowered = lower(network, target, formulations)
+    if formulations is None and history is None and schedules == "best":
+        lowered = winograd.rewritten(lowered, winograd.untuned(lowered, target))
     plan = _Plan(lowered, target, history, schedules)
     executable = plan.build(cuda_graph)
     signature = Signature(
@@ -116,6 +120,16 @@ def compile_network(
         },
     )
     return Library(executable, signature, plan.coverage(), device=device)
+
+
+def _chosen(state: State, target: tvm.target.Target) -> dict[str, str]:
+    """Return the fastest formulations, or what is best without tuning where none has a result."""
+    found = choices.chosen(state)
+    for choice in state.choices:
+        tasks = {task for formulation in choice.formulations for task in formulation.tasks}
+        if all(state.tasks[task].best_latency_s is None for task in tasks):
+            found[choice.name] = winograd.untuned_one([f.name for f in choice.formulations], target)
+    return found
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

@@ -248,7 +248,11 @@ def test_compiled_is_what_the_records_say_is_fastest(two, tmp_path):
     found = extract(two, target)
     assert run.manifest.choices == found.choices
     x = np.random.default_rng(1).standard_normal((1, 16, 16, 32)).astype("float32")
-    (direct,) = compile_run(run).run([x])
+    (direct,) = compile_network(two, target, formulations={}).run([x])
+    # With no result at all, what is best without tuning.
+    untuned = compile_run(run)
+    assert [name for name, _ in untuned.coverage.fallback][1] == "winograd2_products"
+    assert untuned.coverage == compile_network(two, target).coverage
     # F(4x4) loses where there is a sum, F(2x2) where there is none.
     times = [1e-3, 1e-3, 1e-4, 1e-4, 9e-4, 1e-4, 1e-4, 1e-4, 1e-4, 9e-4]
     with RunWriter(run.path) as writer:
@@ -273,6 +277,10 @@ def test_compiled_is_what_the_records_say_is_fastest(two, tmp_path):
     assert (library.coverage.fallback, library.coverage.problems) == ((), ())
     assert library.estimated_total_latency_s == pytest.approx(6e-4)
     assert run.poll().estimated_total_latency_s == pytest.approx(6e-4)
+    assert not any(
+        "winograd" in name
+        for name, _ in compile_network(two, target, schedules="untuned").coverage.fallback
+    )
     (output,) = library.run([x])
     assert 0 < np.abs(output - direct).max() < 2e-5 * np.abs(direct).max()
 
