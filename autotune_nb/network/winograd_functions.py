@@ -288,7 +288,7 @@ def output_transform(
                 values[0 : side * side, tile, place[0], place[1]],
                 *(_whole(buffer) for buffer in read),
             )
-            tir.writes(_region(out, n, k))
+            tir.writes(_region(out, (n, y, x, k), size, geometry))
             lines = [
                 [tir.Bind(values[i * side + j, tile, place[0], place[1]]) for j in range(side)]
                 for i in range(side)
@@ -312,9 +312,13 @@ def _whole(buffer: Any) -> Any:
     return buffer[tuple(slice(0, extent) for extent in buffer.ty.shape)]
 
 
-def _region(buffer: Any, n: Any, k: Any) -> Any:
-    height, width = buffer.ty.shape[1:3]
-    return buffer[n, 0:height, 0:width, k]
+def _region(buffer: Any, where: tuple[Any, Any, Any, Any], size: int, geometry: Geometry) -> Any:
+    """Return what a tile writes; all of the image where some of its tiles overhang."""
+    n, y, x, k = where
+    height, width = geometry.out_height, geometry.out_width
+    if height % size or width % size:
+        return buffer[n, 0:height, 0:width, k]
+    return buffer[n, y * size : y * size + size, x * size : x * size + size, k]
 
 
 def share_of_multiplications(geometry: Geometry, size: int) -> float:

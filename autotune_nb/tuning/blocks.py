@@ -72,11 +72,24 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block's axes, in the order of its loops, and the buffers it reads and does not write."""
+    """What a block is made of.
+
+    Attributes
+    ----------
+    axes
+        In the order of its loops.
+    reads
+        The buffers it reads and does not write.
+    dtype
+        Of what it writes.
+    elements
+        How many elements it writes each time it runs.
+    """
 
     axes: tuple[Axis, ...]
     reads: tuple[Read, ...]
     dtype: str
+    elements: int
 
     @classmethod
     def of(cls, schedule: Schedule, block: Any) -> Block:
@@ -102,7 +115,12 @@ class Block:
             for region in node.reads
             if not any(region.source.same_as(buffer) for buffer in written)
         )
-        return cls(axes=axes, reads=reads, dtype=str(written[0].ty.dtype))
+        return cls(
+            axes=axes,
+            reads=reads,
+            dtype=str(written[0].ty.dtype),
+            elements=math.prod(int(extent.extent) for extent in node.writes[0].region),
+        )
 
     @property
     def is_reduction(self) -> bool:
@@ -111,8 +129,8 @@ class Block:
 
     @property
     def work(self) -> int:
-        """How often the block runs."""
-        return math.prod(axis.extent for axis in self.axes)
+        """How many elements the block writes in all, as often as it does."""
+        return math.prod(axis.extent for axis in self.axes) * self.elements
 
 
 def divisors(extent: int, limit: int) -> list[int]:

@@ -37,7 +37,8 @@ class Variation:
     tile
         Which of the possible tiles, the best first.
     flip
-        Whether the outer loops run in the other order.
+        Whether the outer loops run in the other order; without a reduction, whether each thread
+        takes whole lines.
     """
 
     tile: int = 0
@@ -49,15 +50,18 @@ def tiled(schedule: Schedule, machine: Machine, variation: Variation | None = No
     root = schedule.get_sblock("root")
     _inline(schedule, root)
     done: set[str] = set()
-    for block in schedule.get_child_blocks(root):
+    variation = variation or Variation()
+    blocks = schedule.get_child_blocks(root)
+    lines = variation.flip and not any(Block.of(schedule, b).is_reduction for b in blocks)
+    for block in blocks:
         name = schedule.get(block).name_hint
         if name in done:
             continue
         info = Block.of(schedule, block)
         if info.is_reduction:
-            done |= _Reduction(schedule, machine, block, info, variation or Variation()).apply()
+            done |= _Reduction(schedule, machine, block, info, variation).apply()
         else:
-            _spatial(schedule, machine, block)
+            _spatial(schedule, machine, block, lines=lines)
 
 
 def parallel(schedule: Schedule, machine: Machine) -> None:
@@ -98,8 +102,8 @@ def _inline(schedule: Schedule, root: Any) -> None:
 # -- blocks without a reduction ------------------------------------------------------------------
 
 
-def _spatial(schedule: Schedule, machine: Machine, block: Any) -> None:
-    """Run a block in parallel, its last axis in vectors."""
+def _spatial(schedule: Schedule, machine: Machine, block: Any, *, lines: bool = False) -> None:
+    """Run a block in parallel, its last axis in vectors; `lines` keeps that axis in one thread."""
     loops = schedule.get_loops(block)
     if not loops:
         return
@@ -109,19 +113,22 @@ def _spatial(schedule: Schedule, machine: Machine, block: Any) -> None:
         border = schedule.decompose_padding(block, loops[0])
         _vectors(schedule, machine, border)
         branches = False
-    _vectors(schedule, machine, block, scalar=branches)
+    _vectors(schedule, machine, block, scalar=branches, lines=lines)
 
 
-def _vectors(schedule: Schedule, machine: Machine, block: Any, *, scalar: bool = False) -> None:
-    dtype = Block.of(schedule, block).dtype
+def _vectors(
+    schedule: Schedule, machine: Machine, block: Any, *, scalar: bool = False, lines: bool = False
+) -> None:
+    info = Block.of(schedule, block)
     *outer, last = schedule.get_loops(block)
-    work = math.prod(int(schedule.get(loop).extent) for loop in (*outer, last))
-    lanes = machine.lanes(dtype)
+    work = info.elements * math.prod(int(schedule.get(i).extent) for i in (*outer, last))
+    lanes = machine.lanes(info.dtype)
     width = largest_divisor(int(schedule.get(last).extent), lanes)
     if not scalar and width >= min(4, lanes):
         rest, inner = schedule.split(last, [None, width])
         schedule.vectorize(inner)
-        outer.append(rest)
+        if not (lines and outer):
+            outer.append(rest)
     elif not outer:
         outer.append(last)
     # Otherwise the last loop stays by itself: divided out of a fused one, its index would cost

@@ -307,3 +307,14 @@ def test_a_gpu_without_records_runs_the_transforms_in_threads(two):
 def test_json_of_a_workload_is_the_same_every_time(two, target):
     one, other = (extract(two, target).workloads for _ in range(2))
     assert json.dumps(one) == json.dumps(other)
+
+
+def test_transforms_run_in_parallel_by_what_they_write(target):
+    # Of the loops there are too few to wake a thread for, but each runs for a whole tile.
+    network, _ = convolution(shape=(1, 32, 32, 64), filters=64, padding=(1, 1))
+    module = lower(network, target)
+    (name,) = winograd.offers(module)
+    made = winograd.formulated(module[name], "winograd4")
+    for part in (made.input, made.output):
+        schedules = fallback.candidates(tvm.IRModule({"main": part}), target)
+        assert ["T.parallel" in schedule.mod.script() for schedule in schedules] == [True, True]
